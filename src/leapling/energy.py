@@ -1,0 +1,71 @@
+"""The energy as kernels see it: a function of one point, evaluated on whole batches, at a temperature."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float, Inexact
+
+
+@jax.custom_vjp
+def guard(y: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
+    """The identity, except that non-finite cotangents become zero.
+
+    A rejected trajectory may have overflowed. Its loss term is constant, but 0 * inf inside the chain rule would
+    still turn the gradient of every other chain into NaN through the shared weights.
+    """
+    return y
+
+
+guard.defvjp(lambda y: (y, None), lambda _, ct: (jnp.where(jnp.isfinite(ct), ct, 0),))
+
+
+class Energy(eqx.Module):
+    """U(x) of one point (dim,), bound to a temperature: the target is exp(-U / temperature).
+
+    `value_and_grad` is the unit of cost, and is never divided by the temperature, so that what a state caches
+    stays valid while the temperature is annealed.
+    """
+
+    function: Callable
+    temperature: ArrayLike = 1.0
+
+    def value_and_grad(
+        self, position: Float[Array, "dim *chains"]
+    ) -> tuple[Float[Array, "*chains"], Float[Array, "dim *chains"]]:
+        def at_one_point(x):
+            u = self.function(x)
+            if jnp.shape(u) != ():
+                raise ValueError(
+                    f"the energy returned an array of shape {jnp.shape(u)} for one point of shape {x.shape}; "
+                    "it must return a scalar (reduce it, for instance with jnp.sum)"
+                )
+            if jnp.result_type(u) != x.dtype:
+                raise ValueError(
+                    f"the energy returned {jnp.result_type(u)} for a {x.dtype} position; mixed precision is refused: "
+                    f"make the constants inside the energy {x.dtype} (jnp.asarray(c, x.dtype)) or "
+                    f"give positions in {jnp.result_type(u)}"
+                )
+            return u
+
+        evaluate = jax.value_and_grad(at_one_point)
+        for _ in position.shape[1:]:
+            evaluate = jax.vmap(evaluate, in_axes=-1, out_axes=-1)
+        return evaluate(guard(position))
+
+
+def as_energy(energy: Callable) -> Energy:
+    """Anything callable on one point is an energy."""
+    if isinstance(energy, Energy):
+        return energy
+    if not callable(energy):
+        raise ValueError(
+            f"an energy must be a function of one point of shape (dim,), got {type(energy).__name__} {energy!r}"
+        )
+    return Energy(energy)
+
+
+def tempered(energy: Callable, temperature: ArrayLike) -> Energy:
+    """The same energy at another temperature; states of the one are valid for the other."""
+    return Energy(as_energy(energy).function, temperature)
