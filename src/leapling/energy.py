@@ -31,6 +31,9 @@ class Energy(eqx.Module):
     function: Callable
     temperature: ArrayLike = 1.0
 
+    def __call__(self, position: Float[Array, " dim"]) -> Float[Array, ""]:
+        return self.function(position) / jnp.asarray(self.temperature, position.dtype)
+
     def value_and_grad(
         self, position: Float[Array, "dim *chains"]
     ) -> tuple[Float[Array, "*chains"], Float[Array, "dim *chains"]]:

@@ -65,15 +65,23 @@ class L2HMC(MetropolisKernel):
         return self.masks.shape[0]
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        network = self.v_network
+        return (network.bias.shape[0], *(layer.bias.shape[0] for layer in network.hidden))
+
+    @property
+    def context_dim(self) -> int:
+        return 0 if self.v_network.context is None else self.v_network.context.shape[1]
+
+    @property
     def step_size(self) -> Float[Array, ""]:
         return jnp.exp(self.log_step_size)
 
     def given(self, context: Float[Array, "context *chains"]) -> "L2HMC":
         """The same kernel with its context bound, one for all chains or one per chain: an ordinary kernel."""
-        expected = 0 if self.v_network.context is None else self.v_network.context.shape[1]
-        if expected == 0 or context.shape[0] != expected:
+        if self.context_dim == 0 or context.shape[0] != self.context_dim:
             raise ValueError(
-                f"this kernel takes a context of size {expected}, got one of shape {context.shape}; "
+                f"this kernel takes a context of size {self.context_dim}, got one of shape {context.shape}; "
                 "set context_dim when the kernel is made"
             )
         return eqx.tree_at(lambda k: k.context, self, context, is_leaf=lambda leaf: leaf is None)
@@ -99,7 +107,7 @@ class L2HMC(MetropolisKernel):
             return jnp.zeros((1,) * phase.momentum.ndim, phase.momentum.dtype)
         if self.context is None:
             raise ValueError(
-                f"this kernel takes a context of size {network.context.shape[1]} and has none; "
+                f"this kernel takes a context of size {self.context_dim} and has none; "
                 "bind one with kernel.given(context)"
             )
         term = jnp.tensordot(network.context, self.context, 1)

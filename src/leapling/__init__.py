@@ -1,0 +1,39 @@
+"""Learned Markov chain Monte Carlo kernels: from an energy to an exact, trained sampler (L2HMC, ICLR 2018)."""
+
+from importlib.metadata import version
+
+from leapling.chains import Draws, sample
+from leapling.diagnostics import summarise
+from leapling.energy import tempered
+from leapling.interop import from_netcdf, to_arviz, to_netcdf
+from leapling.kernels import HMC, L2HMC, Info, Kernel, State, cast
+from leapling.store import load_run, save_run
+from leapling.training import Recipe, TrainingStopped, TrainResult, preset, train
+from leapling.tuning import tune_hmc
+
+__version__ = version("leapling")
+
+__all__ = [
+    "HMC",
+    "L2HMC",
+    "Draws",
+    "Info",
+    "Kernel",
+    "Recipe",
+    "State",
+    "TrainResult",
+    "TrainingStopped",
+    "cast",
+
+    "from_netcdf",
+    "load_run",
+    "preset",
+    "sample",
+    "save_run",
+    "summarise",
+    "tempered",
+    "to_arviz",
+    "to_netcdf",
+    "train",
+    "tune_hmc",
+]

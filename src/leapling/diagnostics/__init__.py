@@ -1,0 +1,29 @@
+"""What the draws are worth: autocorrelation, effective sample sizes (each under its own name) and R-hat."""
+
+from leapling.diagnostics.autocorrelation import autocorrelation
+from leapling.diagnostics.ess import (
+    ess_bulk,
+    ess_by_statistic,
+    ess_geyer,
+    ess_paper,
+    ess_paper_code,
+    ess_tail,
+    min_ess,
+    min_ess_bulk,
+    split_rhat,
+)
+from leapling.diagnostics.summary import summarise
+
+__all__ = [
+    "autocorrelation",
+    "ess_bulk",
+    "ess_by_statistic",
+    "ess_geyer",
+    "ess_paper",
+    "ess_paper_code",
+    "ess_tail",
+    "min_ess",
+    "min_ess_bulk",
+    "split_rhat",
+    "summarise",
+]

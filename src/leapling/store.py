@@ -1,0 +1,235 @@
+"""A run on disk: a folder with a readable header, `run.json`, and arrays. No pickle; every write is atomic."""
+
+import hashlib
+import json
+import math
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from io import BytesIO
+from pathlib import Path
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from leapling.energy import as_energy
+from leapling.kernels import HMC, L2HMC, Kernel
+
+FORMAT = 1
+HEADER = "run.json"
+CHECKPOINT = "checkpoint.npz"
+KERNELS = {"HMC": HMC, "L2HMC": L2HMC}
+
+TreeLike = TypeVar("TreeLike")
+
+
+class RunError(ValueError):
+    """A run folder that is missing, damaged, or of something else."""
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path` that takes its place when the block ends well: whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> Path:
+    """Make the output folder and prove that it can be written, before any work is done."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_path(folder / "probe") as temporary:
+            temporary.write_bytes(b"")
+        (folder / "probe").unlink()
+    except OSError as error:
+        raise RunError(
+            f"cannot write to the output folder {folder} ({error.strerror}); give another with --out"
+        ) from error
+    return folder
+
+
+def write_json(path: Path, value: Any) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+# --- arrays by name ----------------------------------------------------------------------------------------------
+
+
+def to_arrays(tree: Any) -> dict[str, np.ndarray]:
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
+    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
+
+
+def from_arrays(like: TreeLike, arrays: dict[str, np.ndarray], where: Path) -> TreeLike:
+    """`like` with its arrays replaced by the stored ones of the same names, shapes and dtypes."""
+    expected = to_arrays(like)
+    if missing := sorted(expected.keys() - arrays.keys()):
+        raise RunError(f"{where} lacks the array {missing[0]!r} (and {len(missing) - 1} more); it is of another kernel")
+    for name, array in expected.items():
+        stored = arrays[name]
+        if (stored.shape, stored.dtype) != (array.shape, array.dtype):
+            raise RunError(
+                f"{where} holds {name!r} as {stored.dtype}{list(stored.shape)} where {array.dtype}{list(array.shape)} "
+                "is needed; it is of another kernel"
+            )
+    real, static = eqx.partition(like, eqx.is_array)
+    names = iter(expected)
+    return eqx.combine(jax.tree.map(lambda _: jnp.asarray(arrays[next(names)]), real), static)
+
+
+def _pack(arrays: dict[str, np.ndarray]) -> bytes:
+    buffer = BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def _unpack(data: bytes, where: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(BytesIO(data), allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, OSError) as error:
+        raise RunError(f"{where} is damaged or not an array file ({error}); train again, or restore a copy") from error
+
+
+# --- the target, recognised by its values ------------------------------------------------------------------------
+
+
+def fingerprint(energy: Callable, dim: int) -> dict[str, Any]:
+    """Energies at fixed points: enough to recognise a target without importing it. None where not finite."""
+    points = np.random.default_rng(20180215).normal(size=(8, dim)).astype(np.float32)
+    values = np.asarray(as_energy(energy).value_and_grad(jnp.asarray(points.T))[0], np.float64)
+    return {"dim": dim, "energies": [float(v) if math.isfinite(v) else None for v in values]}
+
+
+def same_target(stored: dict[str, Any], energy: Callable, dim: int) -> None:
+    """Refuse an energy whose fingerprint is not the stored one."""
+    given = fingerprint(energy, dim)
+    if stored["dim"] != dim:
+        raise RunError(f"the run is on a target of {stored['dim']} coordinates, the given one has {dim}")
+    for i, (a, b) in enumerate(zip(stored["energies"], given["energies"], strict=True)):
+        if (a is None) != (b is None) or (a is not None and abs(a - b) > 1e-3 * max(1.0, abs(a))):
+            raise RunError(
+                f"the given target is not the one of the run: at probe point {i} its energy is {b}, it was {a} in "
+                "training; give the same --target, or train on this one"
+            )
+
+
+# --- a trained kernel --------------------------------------------------------------------------------------------
+
+
+def configuration(kernel: Kernel) -> dict[str, Any]:
+    """What rebuilds a kernel of the same shapes."""
+    if isinstance(kernel, L2HMC):
+        return {
+            "kind": "L2HMC",
+            "dim": kernel.dim,
+            "num_steps": kernel.num_steps,
+            "widths": list(kernel.widths),
+            "context_dim": kernel.context_dim,
+            "dtype": str(kernel.log_step_size.dtype),
+        }
+    if isinstance(kernel, HMC):
+        return {"kind": "HMC"}
+    raise RunError(f"a kernel of type {type(kernel).__name__} cannot be saved; there are {', '.join(KERNELS)}")
+
+
+def rebuild(config: dict[str, Any]) -> Kernel:
+    kind, *_ = config["kind"], None
+    if kind not in KERNELS:
+        raise RunError(f"the run holds a kernel of kind {kind!r}; this version knows {', '.join(KERNELS)}")
+    settings = {name: value for name, value in config.items() if name != "kind"}
+    return L2HMC(**settings, key=jax.random.key(0)) if kind == "L2HMC" else HMC(**settings)
+
+
+def save_run(folder: Path, kernel: Kernel, *, best: Kernel | None = None, **sections: Any) -> None:
+    """Write the kernel (and the best one) and the header. The header names the arrays and is written last: whoever reads
+    it finds arrays that belong to it."""
+    folder = make_folder(Path(folder))
+    data = _pack(to_arrays({"kernel": kernel, "best": kernel if best is None else best}))
+    digest = hashlib.sha256(data).hexdigest()
+    name = f"kernel-{digest[:12]}.npz"
+    with atomic_path(folder / name) as temporary:
+        temporary.write_bytes(data)
+    header = {
+        "format": FORMAT,
+        "library": f"leapling {version('leapling')}",
+        "kernel": configuration(kernel),
+        "arrays": {"file": name, "sha256": digest},
+        **sections,
+    }
+    write_json(folder / HEADER, header)
+    for old in folder.glob("kernel-*.npz"):
+        if old.name != name:
+            old.unlink()
+
+
+def read_header(folder: Path) -> dict[str, Any]:
+    path = Path(folder) / HEADER
+    if not path.is_file():
+        raise RunError(f"there is no run in {folder} (no {HEADER}); make one with `leapling train TARGET --out {folder}`")
+    try:
+        header = json.loads(path.read_text())
+        known = {"format": header["format"], "kernel": header["kernel"]["kind"], "arrays": header["arrays"]["file"]}
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        raise RunError(f"{path} is damaged or not a run of leapling ({error!r}); train again, or restore a copy") from error
+    if known["format"] != FORMAT:
+        raise RunError(f"{path} has format {known['format']}, this version of leapling reads {FORMAT}")
+    return header
+
+
+def load_run(folder: Path, which: str = "kernel") -> tuple[Any, dict[str, Any]]:
+    """The kernel of a run (`which` is "kernel", the last one, or "best") and its header."""
+    folder = Path(folder)
+    header = read_header(folder)
+    path = folder / Path(header["arrays"]["file"]).name
+    if not path.is_file():
+        raise RunError(f"{path} is missing, which {HEADER} names; train again, or restore a copy")
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != header["arrays"]["sha256"]:
+        raise RunError(f"{path} is truncated or was changed (its checksum differs); train again, or restore a copy")
+    prefix = f"{which}."
+    arrays = {n.removeprefix(prefix): a for n, a in _unpack(data, path).items() if n.startswith(prefix)}
+    try:
+        kernel = rebuild(header["kernel"])
+    except TypeError as error:
+        raise RunError(f"{folder / HEADER} holds a kernel configuration that does not fit ({error})") from error
+    return from_arrays(kernel, arrays, path), header
+
+
+# --- an unfinished training --------------------------------------------------------------------------------------
+
+
+def save_checkpoint(folder: Path, state: Any, settings: dict[str, Any]) -> None:
+    arrays = to_arrays(state)
+    with atomic_path(Path(folder) / CHECKPOINT) as temporary:
+        temporary.write_bytes(_pack({**arrays, "settings": np.array(json.dumps(settings, sort_keys=True))}))
+
+
+def load_checkpoint(folder: Path, like: TreeLike, settings: dict[str, Any]) -> TreeLike | None:
+    """The stored state, or None when there is none. One of other settings is refused, never overwritten."""
+    path = Path(folder) / CHECKPOINT
+    if not path.is_file():
+        return None
+    arrays = _unpack(path.read_bytes(), path)
+    if "settings" not in arrays:
+        raise RunError(f"{path} is not a checkpoint of leapling; give another --out")
+    stored = json.loads(str(arrays.pop("settings")))
+    for name in sorted(stored.keys() | settings.keys()):
+        if stored.get(name) != json.loads(json.dumps(settings.get(name))):
+            raise RunError(
+                f"{path} is an unfinished training with another {name} ({stored.get(name)} there, "
+                f"{settings.get(name)} now); repeat its settings to go on, or give another --out"
+            )
+    return from_arrays(like, arrays, path)

@@ -1,0 +1,26 @@
+"""Energies with a known answer: exact draws and true moments beside each."""
+
+from leapling.targets.banana import Banana
+from leapling.targets.base import Target
+from leapling.targets.funnel import Funnel
+from leapling.targets.gaussian import DiagonalGaussian, Gaussian, icg, scg
+from leapling.targets.mixture import GaussianMixture, mog, mog2, mog2_unequal
+from leapling.targets.registry import TARGETS, resolve
+from leapling.targets.rough_well import RoughWell
+
+__all__ = [
+    "TARGETS",
+    "Banana",
+    "DiagonalGaussian",
+    "Funnel",
+    "Gaussian",
+    "GaussianMixture",
+    "RoughWell",
+    "Target",
+    "icg",
+    "mog",
+    "mog2",
+    "mog2_unequal",
+    "resolve",
+    "scg",
+]
