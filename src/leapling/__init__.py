@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from leapling.chains import Draws, sample
-from leapling.diagnostics import summarise
+from leapling.diagnostics import check_kernel, summarise
 from leapling.energy import tempered
 from leapling.interop import from_netcdf, to_arviz, to_netcdf
 from leapling.kernels import HMC, L2HMC, Info, Kernel, State, cast
@@ -24,6 +24,7 @@ __all__ = [
     "TrainResult",
     "TrainingStopped",
     "cast",
+    "check_kernel",
 
     "from_netcdf",
     "load_run",

@@ -292,7 +292,7 @@ class Diagnose(OnRun):
 def main(arguments: list[str] | None = None) -> int:
     commands = {"demo": Demo, "train": Train, "sample": Sample, "check": Check, "diagnose": Diagnose}
     command = tyro.extras.subcommand_cli_from_dict(
-        commands, prog="leapling", description=__doc__, args=arguments
+        commands, prog="leapling", description="Learned MCMC kernels: train, sample, check, diagnose.", args=arguments
     )
     try:
         return command.run()

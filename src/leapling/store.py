@@ -146,7 +146,7 @@ def configuration(kernel: Kernel) -> dict[str, Any]:
 
 
 def rebuild(config: dict[str, Any]) -> Kernel:
-    kind, *_ = config["kind"], None
+    kind = config["kind"]
     if kind not in KERNELS:
         raise RunError(f"the run holds a kernel of kind {kind!r}; this version knows {', '.join(KERNELS)}")
     settings = {name: value for name, value in config.items() if name != "kind"}

@@ -8,18 +8,22 @@ import numpy as np
 from jaxtyping import Float
 
 from leapling.chains import sample
-from leapling.diagnostics import min_ess
+from leapling.diagnostics import autocorrelation, ess_paper, min_ess
 from leapling.kernels import HMC
+from leapling.targets import Target
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The best HMC of a grid, and the whole surface it was chosen from."""
+    """The whole surface of a grid, one row per setting; `best` picks the HMC with the highest value of a criterion."""
 
-    kernel: HMC
     surface: list[dict[str, Any]]
     num_gradients: int
     seconds: float
+
+    def best(self, criterion: str = "min_ess_per_gradient") -> HMC:
+        row = max(self.surface, key=lambda row: row[criterion])
+        return HMC(row["step_size"], row["num_steps"])
 
 
 def tune_hmc(
@@ -31,12 +35,12 @@ def tune_hmc(
     num_draws: int = 400,
     seed: int = 0,
 ) -> Tuned:
-    """Choose by `min_ess` per gradient, measured on chains started from `initial_positions`.
-
-    All settings run through one compilation: step size and length are arrays.
+    """Measure `min_ess` and `ess_paper` (with the target's moments where it has them) per gradient at every setting, on
+    chains started from `initial_positions`. All run through one compilation: step size and length are arrays.
     """
     if not (len(step_sizes) and len(lengths)):
         raise ValueError(f"the grid is empty: {len(step_sizes)} step sizes and {len(lengths)} lengths were given")
+    truth = {"mean": energy.mean, "variance": energy.variance} if isinstance(energy, Target) else {}
     surface: list[dict[str, Any]] = []
     num_gradients, seconds = 0, 0.0
     for length in lengths:
@@ -52,15 +56,14 @@ def tune_hmc(
             num_gradients += draws.num_gradients
             seconds += draws.compile_seconds + draws.seconds
             assert draws.positions is not None
-            value = min_ess(draws.positions, draws.statistics["energy"])
+            rho = autocorrelation(draws.positions, **truth)
             surface.append(
                 {
                     "step_size": float(step_size),
                     "num_steps": int(length),
                     "acceptance_rate": float(np.mean(draws.statistics["acceptance_rate"])),
-                    "min_ess": value,
-                    "min_ess_per_gradient": value / length,
+                    "min_ess_per_gradient": min_ess(draws.positions, draws.statistics["energy"]) / length,
+                    "ess_paper_per_gradient": ess_paper(rho) / length,
                 }
             )
-    best = max(surface, key=lambda row: row["min_ess_per_gradient"])
-    return Tuned(HMC(best["step_size"], best["num_steps"]), surface, num_gradients, seconds)
+    return Tuned(surface, num_gradients, seconds)

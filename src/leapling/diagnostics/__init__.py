@@ -1,4 +1,4 @@
-"""What the draws are worth: autocorrelation, effective sample sizes (each under its own name) and R-hat."""
+"""What the draws are worth (autocorrelation, effective sample sizes, R-hat) and whether the kernel is exact."""
 
 from leapling.diagnostics.autocorrelation import autocorrelation
 from leapling.diagnostics.ess import (
@@ -12,10 +12,14 @@ from leapling.diagnostics.ess import (
     min_ess_bulk,
     split_rhat,
 )
+from leapling.diagnostics.exactness import ExactnessReport, Law, check_kernel
 from leapling.diagnostics.summary import summarise
 
 __all__ = [
+    "ExactnessReport",
+    "Law",
     "autocorrelation",
+    "check_kernel",
     "ess_bulk",
     "ess_by_statistic",
     "ess_geyer",

@@ -1,0 +1,62 @@
+"""The check itself: which laws apply, in which order."""
+
+from collections.abc import Callable, Sequence
+
+from jaxtyping import Float
+import numpy as np
+
+from leapling.diagnostics.exactness.invariance import invariance_law
+from leapling.diagnostics.exactness.quadrature import quadrature_law
+from leapling.diagnostics.exactness.report import ExactnessReport, Law
+from leapling.diagnostics.exactness.structure import structural_laws
+from leapling.diagnostics.exactness.subject import Sampler, make_subject
+from leapling.diagnostics.exactness.transition import transition_laws
+from leapling.kernels import Kernel
+
+STRUCTURAL = ("round trip", "log-determinant", "antisymmetry")
+TRANSITION = ("acceptance", "cache", "temperature")
+LAWS = (*STRUCTURAL, *TRANSITION, "invariance", "quadrature")
+
+
+def check_kernel(
+    kernel: Kernel,
+    energy: Callable,
+    *,
+    dim: int | None = None,
+    sampler: Sampler | None = None,
+    positions: Float[np.ndarray, "chain dim"] | None = None,
+    seed: int = 0,
+    num_points: int = 128,
+    num_chains: int = 8192,
+    max_jacobian_dim: int = 64,
+    laws: Sequence[str] | None = None,
+) -> ExactnessReport:
+    """Does this kernel leave exp(-U) invariant?
+
+    `energy` is a `Target`, or any function of one point; then `sampler(key, num, dtype) -> (dim, num)` may give exact
+    draws, and `positions`, draws of chains, say where to probe the kernel (else it is run from N(0, I)). Without
+    exact draws the rank test runs on a stand-in fitted to those points, and on the energy itself there is a
+    quadrature where the dimension is 1 or 2. `laws` selects among `LAWS`; by default every one that applies.
+
+    `num_points` probe the proposal itself, 8 times as many the step, `num_chains` chains of 8 states make one round
+    of the rank test. The Jacobian, (2 dim) x (2 dim) for each point, is made up to `max_jacobian_dim`.
+    """
+    unknown = set(laws or ()) - set(LAWS)
+    if unknown:
+        raise ValueError(f"there is no law {sorted(unknown)}; choose from {LAWS}")
+    subject = make_subject(
+        kernel, energy, dim=dim, sampler=sampler, positions=positions, seed=seed, num_points=num_points
+    )
+    if laws is None:
+        laws = LAWS if subject.sampler is None else LAWS[:-1]
+    found: list[Law] = []
+    if names := tuple(name for name in STRUCTURAL if name in laws):
+        found += structural_laws(subject, names, max_jacobian_dim)
+    if names := tuple(name for name in TRANSITION if name in laws):
+        found += transition_laws(subject, names, 8 * num_points)
+    if "invariance" in laws:
+        found.append(invariance_law(subject, num_chains))
+    if "quadrature" in laws:
+        found.append(quadrature_law(subject))
+    name = getattr(energy, "name", None) or getattr(energy, "__name__", None) or type(energy).__name__
+    return ExactnessReport(type(kernel).__name__, f"{name} ({subject.dim}-d)", tuple(found))
