@@ -53,10 +53,9 @@ def test_thinning_keeps_every_kth_and_charges_all(draws):
 
 
 def test_statistics_only(draws):
-    lean = sample(
-        HMC(0.5, 3), bowl, num_draws=20, num_chains=4, dim=2, num_warmup=5, seed=1, keep="statistics"
-    )
-    assert lean.positions is None
+    lean = sample(HMC(0.5, 3), bowl, num_draws=20, num_chains=4, dim=2, num_warmup=5, seed=1, keep="statistics")
+    with pytest.raises(ValueError, match="kept statistics only"):
+        _ = lean.positions
     assert np.array_equal(lean.statistics["energy"], draws.statistics["energy"])
 
 

@@ -1,8 +1,7 @@
 """Runs on disk: what is written is what is read, and whatever is damaged or foreign is named."""
 
 import json
-import os
-import stat
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -143,11 +142,8 @@ def test_output_that_is_not_a_writable_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cannot write to the output folder .*file .*give another with --out"):
         make_folder(tmp_path / "file")
-    if os.geteuid() != 0:  # root writes anywhere; the test of the command line drops its rights
-        (tmp_path / "closed").mkdir()
-        (tmp_path / "closed").chmod(stat.S_IRUSR | stat.S_IXUSR)
-        with pytest.raises(RunError, match="Permission denied"):
-            make_folder(tmp_path / "closed")
+    with pytest.raises(RunError, match=r"cannot write to the output folder /proc/leapling"):
+        make_folder(Path("/proc/leapling"))  # a place where nobody, root included, can write
 
 
 def test_checkpoints(tmp_path):
@@ -160,7 +156,7 @@ def test_checkpoints(tmp_path):
         load_checkpoint(tmp_path, zeros, {"seed": 2, "recipe": "x"})
     path = tmp_path / store.CHECKPOINT
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(RunError, match="checkpoint.npz is damaged"):
+    with pytest.raises(RunError, match=r"checkpoint\.npz is damaged"):
         load_checkpoint(tmp_path, zeros, {"seed": 1, "recipe": "x"})
     np.savez(path, other=np.zeros(2))
     with pytest.raises(RunError, match="is not a checkpoint of leapling"):

@@ -77,9 +77,7 @@ def log_density(name: str, target: Any, x: np.ndarray) -> np.ndarray:
         case Funnel():
             return normal(x[0], 0, target.sd) + normal(x[1:], 0, np.exp(x[0] / 2)).sum(0)
         case Banana():
-            return normal(x[0], 0, target.scale) + normal(
-                x[1], -target.bend * (x[0] ** 2 - target.scale**2), 1
-            )
+            return normal(x[0], 0, target.scale) + normal(x[1], -target.bend * (x[0] ** 2 - target.scale**2), 1)
         case RoughWell():
             return np.log(ripple_density(x, target.eta)).sum(0)
         case _:

@@ -84,9 +84,7 @@ def test_resolve_explains_what_is_wrong(energies, spec, message):
 def test_user_modules_are_not_imported_before_they_are_named(energies):
     for name in TARGETS:
         resolve(name)
-    (energies / "leapling_test_marks.py").write_text(
-        "open('ran', 'w').close()\ndef energy(x):\n    return x\n"
-    )
+    (energies / "leapling_test_marks.py").write_text("open('ran', 'w').close()\ndef energy(x):\n    return x\n")
     assert not (energies / "ran").exists()
     resolve("leapling_test_marks:energy")
     assert (energies / "ran").exists()

@@ -1,6 +1,7 @@
 """Algorithm 1: what it computes, what it refuses, and that it goes on where it was stopped."""
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,8 +25,8 @@ def bowl(x):
     return 0.5 * jnp.sum(x**2)
 
 
-def small(dtype=np.float32, dim=2, **options):
-    return L2HMC(dim, 3, step_size=0.2, key=jax.random.key(1), dtype=dtype, **options)
+def small(dtype: Any = np.float32, **options):
+    return L2HMC(2, 3, step_size=0.2, key=jax.random.key(1), dtype=dtype, **options)
 
 
 def same_bits(a, b):
@@ -73,11 +74,12 @@ def test_one_iteration_is_adam_on_the_loss_written_out(burn_in_weight):
 
     value, gradient = eqx.filter_value_and_grad(loss)(kernel)
     for before, g, now in zip(
-        *(jax.tree.leaves(eqx.filter(k, eqx.is_inexact_array)) for k in (kernel, gradient, after.kernel)), strict=True
+        *(jax.tree.leaves(eqx.filter(k, eqx.is_inexact_array)) for k in (kernel, gradient, after.kernel)),
+        strict=True,
     ):
         np.testing.assert_allclose(now, before - 3e-3 * g / (jnp.abs(g) + 1e-8), rtol=1e-9, atol=1e-12)  # Adam's first
     np.testing.assert_allclose(after.history[0, 0], value, rtol=1e-12)
-    assert np.array_equal(kernel.masks, after.kernel.masks)
+    assert np.array_equal(kernel.masks, after.kernel.masks)  # pyright: ignore[reportAttributeAccessIssue]
     # The chains follow the kernel before the update, untempered.
     end, _ = kernel.step(energy, start, key=key_step)
     np.testing.assert_allclose(after.chains.position, end.position[:, :8], rtol=1e-12)
@@ -91,7 +93,8 @@ def test_training_improves_what_it_optimises():
     assert loss[-100:].mean() < 2 * loss[50:150].mean() < 0  # more negative is longer jumps
     assert result.history["step_size"][-1] != result.history["step_size"][0]
     assert result.num_gradients == 64 * (500 * 3 + 1)
-    assert np.isfinite(loss).all() and result.history["skipped"].sum() == 0
+    assert np.isfinite(loss).all()
+    assert result.history["skipped"].sum() == 0
 
 
 def test_gradients_are_charged_with_the_burn_in_draws():
@@ -131,7 +134,8 @@ def test_best_is_chosen_at_the_final_temperature_only():
     result = train(small(), bowl, recipe, progress=False)
     blocks = result.history["loss"].reshape(-1, 250).mean(axis=1)
     cold = result.history["temperature"][::250] <= 1
-    assert cold.any() and not cold.all()
+    assert cold.any()
+    assert not cold.all()
     np.testing.assert_allclose(float(result.state.best_loss), blocks[cold].min(), rtol=1e-5)
 
 
@@ -163,7 +167,8 @@ def test_stops_when_the_loss_diverges():
 def test_estimate_matches_the_run():
     cost = estimate(small(), bowl, SHORT)
     assert cost.gradients == train(small(), bowl, SHORT, progress=False).num_gradients
-    assert cost.seconds > 0 and 1e4 < cost.memory_bytes < 1e8
+    assert cost.seconds > 0
+    assert 1e4 < cost.memory_bytes < 1e8
 
 
 def test_start_outside_the_support_is_refused():

@@ -25,7 +25,6 @@ __all__ = [
     "TrainingStopped",
     "cast",
     "check_kernel",
-
     "from_netcdf",
     "load_run",
     "preset",

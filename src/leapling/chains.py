@@ -23,13 +23,13 @@ MIN_DRAWS_TO_CALL_FROZEN = 50
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of many chains: positions (chain, draw, dim), or None when only statistics were kept.
+    """Draws of many chains: `positions` (chain, draw, dim), unless only statistics were kept.
 
     `statistics` are (chain, draw) under the names ArviZ looks for. Cost unit: one evaluation of the energy at a new
     point, with or without its gradient; `num_gradients` charges warm-up, thinned draws and the start too.
     """
 
-    positions: Float[np.ndarray, "chain draw dim"] | None
+    kept_positions: Float[np.ndarray, "chain draw dim"] | None
     statistics: dict[str, np.ndarray]
     state: Any  # the last one: give it to `sample` as `initial_state` to go on
     dim: int
@@ -39,6 +39,12 @@ class Draws:
     compile_seconds: float
     seconds: float
     is_interrupted: bool = False
+
+    @property
+    def positions(self) -> Float[np.ndarray, "chain draw dim"]:
+        if self.kept_positions is None:
+            raise ValueError("this run kept statistics only; sample with keep='positions' to have the positions")
+        return self.kept_positions
 
     @property
     def num_chains(self) -> int:
@@ -54,8 +60,7 @@ class Draws:
         return int(np.sum(~self.statistics["accepted"].any(axis=1)))
 
 
-@eqx.filter_jit
-def _run_block(kernel, energy, keep_positions, size, state, root, first, num, thin):
+def _transitions(kernel, energy, keep_positions, size, state, root, first, num, thin):
     """Transitions `first` .. `first + num * thin`, every thin-th reported into rows 0 .. num of buffers of `size`."""
     step_size = getattr(kernel, "step_size", jnp.nan)
 
@@ -94,6 +99,9 @@ def _run_block(kernel, energy, keep_positions, size, state, root, first, num, th
     return jax.lax.fori_loop(0, num, draw, (state, buffers))
 
 
+_run_block: Any = eqx.filter_jit(_transitions)
+
+
 def sample(
     kernel: Kernel,
     energy: Callable,
@@ -113,7 +121,8 @@ def sample(
     """Run chains of `kernel` on `energy`.
 
     `initial_positions` are (chain, dim); without them chains start from N(0, I). `keep` is "positions" or
-    "statistics". `warn` says so when chains never moved. A run that is interrupted returns what it has, marked `is_interrupted`.
+    "statistics". `warn` says so when chains never moved. A run that is interrupted returns what it has, marked
+    `is_interrupted`.
     """
     for name, value, least in (("num_draws", num_draws, 1), ("num_warmup", num_warmup, 0), ("thin", thin, 1)):
         if value < least:
@@ -166,7 +175,7 @@ def sample(
             is_interrupted = True
     host = {name: values[:, :done] for name, values in host.items()}
     draws = Draws(
-        positions=host.pop("position", None),
+        kept_positions=host.pop("position", None),
         statistics=host,
         state=state,
         dim=num_dims,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from leapling.energy import as_energy
+from leapling.energy import EnergyError, as_energy
 from leapling.kernels.base import State
 
 
@@ -14,10 +14,10 @@ def check_energy(energy: Callable, dim: int) -> None:
     point = jax.ShapeDtypeStruct((dim,), np.float32)
     try:
         jax.eval_shape(lambda x: as_energy(energy).value_and_grad(x), point)
-    except ValueError:
+    except EnergyError:
         raise
     except Exception as error:
-        raise ValueError(
+        raise EnergyError(
             f"the energy raised {type(error).__name__} on one point of shape ({dim},): {error}; "
             "it must be a JAX function of one array of that shape"
         ) from error

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import tyro
 
-from leapling.chains import Draws, sample
+from leapling.chains import sample
 from leapling.checks import check_energy, dimension
 from leapling.demo import run_demo
 from leapling.diagnostics import check_kernel, summarise
@@ -39,7 +39,7 @@ from leapling.training import Recipe, TrainingStopped, estimate, preset, train
 from leapling.training.loop import begin
 from leapling.training.train import default_start
 
-CHECKPOINT_SECONDS = 2.0
+CHECKPOINT_SECONDS = 1.0
 Run = Annotated[Path, tyro.conf.Positional]
 
 
@@ -215,6 +215,7 @@ class Sample(OnRun):
         positions = None
         if is_exact:
             key = jax.random.fold_in(jax.random.key(self.seed), 2)
+            assert isinstance(energy, Target)
             positions = np.asarray(energy.sample(key, self.chains, np.float32)).T
         draws = sample(
             kernel,
@@ -292,7 +293,10 @@ class Diagnose(OnRun):
 def main(arguments: list[str] | None = None) -> int:
     commands = {"demo": Demo, "train": Train, "sample": Sample, "check": Check, "diagnose": Diagnose}
     command = tyro.extras.subcommand_cli_from_dict(
-        commands, prog="leapling", description="Learned MCMC kernels: train, sample, check, diagnose.", args=arguments
+        commands,
+        prog="leapling",
+        description="Learned MCMC kernels: train, sample, check, diagnose.",
+        args=arguments,
     )
     try:
         return command.run()

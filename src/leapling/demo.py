@@ -11,7 +11,7 @@ import numpy as np
 from leapling.chains import Draws, sample
 from leapling.diagnostics import autocorrelation, check_kernel, summarise
 from leapling.interop import to_netcdf
-from leapling.kernels import HMC, L2HMC, Kernel
+from leapling.kernels import L2HMC, Kernel
 from leapling.report import markdown_table, plot_autocorrelation, plot_chains, plot_training
 from leapling.store import fingerprint, save_run, write_json
 from leapling.targets import scg
@@ -59,10 +59,7 @@ def run_demo(folder: Path, *, seed: int = 0) -> tuple[dict[str, Any], str]:
     runs: dict[str, Draws] = {}
     rows: list[dict[str, Any]] = []
     for method, (sampler, preparation) in methods.items():
-        draws = sample(
-            sampler, target, num_draws=NUM_DRAWS, seed=seed, initial_positions=exact, progress=True
-        )
-        assert draws.positions is not None
+        draws = sample(sampler, target, num_draws=NUM_DRAWS, seed=seed, initial_positions=exact, progress=True)
         figures = summarise(
             draws.positions,
             draws.statistics["energy"],
@@ -80,11 +77,10 @@ def run_demo(folder: Path, *, seed: int = 0) -> tuple[dict[str, Any], str]:
     curves = {
         method: autocorrelation(draws.positions, mean=target.mean, variance=target.variance, max_lag=500)
         for method, draws in runs.items()
-        if draws.positions is not None
     }
     gradients = {row["method"]: row["gradients_per_draw"] for row in rows}
     plot_autocorrelation(curves, gradients).savefig(folder / "autocorrelation.png")
-    chains = {method: draws.positions[0] for method, draws in runs.items() if draws.positions is not None}
+    chains = {method: draws.positions[0] for method, draws in runs.items()}
     plot_chains(chains, energy=target).savefig(folder / "chains.png")
     plot_training(trained.history).savefig(folder / "training.png")
     to_netcdf(runs["L2HMC"], folder / "draws.nc", seed=seed, start="exact draws", target="scg")
@@ -92,7 +88,12 @@ def run_demo(folder: Path, *, seed: int = 0) -> tuple[dict[str, Any], str]:
         folder,
         trained.kernel,
         best=trained.best,
-        settings={"target": "scg", "fingerprint": fingerprint(target, target.dim), "seed": seed, "demo": True},
+        settings={
+            "target": "scg",
+            "fingerprint": fingerprint(target, target.dim),
+            "seed": seed,
+            "demo": True,
+        },
         training={"status": "finished", "message": "", **trained.summary()},
     )
     write_json(folder / "check.json", report.to_dict())

@@ -21,6 +21,10 @@ def guard(y: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
 guard.defvjp(lambda y: (y, None), lambda _, ct: (jnp.where(jnp.isfinite(ct), ct, 0),))
 
 
+class EnergyError(ValueError):
+    """Something that is not an energy, or an energy that does not return what one must."""
+
+
 class Energy(eqx.Module):
     """U(x) of one point (dim,), bound to a temperature: the target is exp(-U / temperature).
 
@@ -40,12 +44,12 @@ class Energy(eqx.Module):
         def at_one_point(x):
             u = self.function(x)
             if jnp.shape(u) != ():
-                raise ValueError(
+                raise EnergyError(
                     f"the energy returned an array of shape {jnp.shape(u)} for one point of shape {x.shape}; "
                     "it must return a scalar (reduce it, for instance with jnp.sum)"
                 )
             if jnp.result_type(u) != x.dtype:
-                raise ValueError(
+                raise EnergyError(
                     f"the energy returned {jnp.result_type(u)} for a {x.dtype} position; mixed precision is refused: "
                     f"make the constants inside the energy {x.dtype} (jnp.asarray(c, x.dtype)) or "
                     f"give positions in {jnp.result_type(u)}"
@@ -63,7 +67,7 @@ def as_energy(energy: Callable) -> Energy:
     if isinstance(energy, Energy):
         return energy
     if not callable(energy):
-        raise ValueError(
+        raise EnergyError(
             f"an energy must be a function of one point of shape (dim,), got {type(energy).__name__} {energy!r}"
         )
     return Energy(energy)

@@ -28,7 +28,7 @@ def to_datasets(draws: Draws, **attributes: Any) -> dict[str, Any]:
     }
     statistics = {name: (("chain", "draw"), values) for name, values in draws.statistics.items()}
     groups = {"sample_stats": xr.Dataset(statistics, chains, attributes)}
-    if draws.positions is not None:
+    if draws.kept_positions is not None:
         x = {"x": (("chain", "draw", "x_dim_0"), draws.positions)}
         groups["posterior"] = xr.Dataset(x, {**chains, "x_dim_0": np.arange(draws.dim)}, attributes)
     return groups
@@ -70,7 +70,9 @@ def from_netcdf(path: str | os.PathLike) -> dict[str, Any]:
             with xr.open_dataset(path, group=name, engine="h5netcdf") as group:
                 groups[name] = group.load()
     except (OSError, KeyError, ValueError, RuntimeError) as error:
-        raise RunError(f"{path} is not a readable file of draws ({error}); write it again with `leapling sample`") from error
+        raise RunError(
+            f"{path} is not a readable file of draws ({error}); write it again with `leapling sample`"
+        ) from error
     for name in ("accepted", "diverging"):
         groups["sample_stats"][name] = groups["sample_stats"][name].astype(bool)
     return groups

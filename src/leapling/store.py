@@ -154,8 +154,10 @@ def rebuild(config: dict[str, Any]) -> Kernel:
 
 
 def save_run(folder: Path, kernel: Kernel, *, best: Kernel | None = None, **sections: Any) -> None:
-    """Write the kernel (and the best one) and the header. The header names the arrays and is written last: whoever reads
-    it finds arrays that belong to it."""
+    """Write the kernel (and the best one) and the header.
+
+    The header names the arrays and is written last: whoever reads it finds arrays that belong to it.
+    """
     folder = make_folder(Path(folder))
     data = _pack(to_arrays({"kernel": kernel, "best": kernel if best is None else best}))
     digest = hashlib.sha256(data).hexdigest()
@@ -178,12 +180,20 @@ def save_run(folder: Path, kernel: Kernel, *, best: Kernel | None = None, **sect
 def read_header(folder: Path) -> dict[str, Any]:
     path = Path(folder) / HEADER
     if not path.is_file():
-        raise RunError(f"there is no run in {folder} (no {HEADER}); make one with `leapling train TARGET --out {folder}`")
+        raise RunError(
+            f"there is no run in {folder} (no {HEADER}); make one with `leapling train TARGET --out {folder}`"
+        )
     try:
         header = json.loads(path.read_text())
-        known = {"format": header["format"], "kernel": header["kernel"]["kind"], "arrays": header["arrays"]["file"]}
+        known = {
+            "format": header["format"],
+            "kernel": header["kernel"]["kind"],
+            "arrays": header["arrays"]["file"],
+        }
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise RunError(f"{path} is damaged or not a run of leapling ({error!r}); train again, or restore a copy") from error
+        raise RunError(
+            f"{path} is damaged or not a run of leapling ({error!r}); train again, or restore a copy"
+        ) from error
     if known["format"] != FORMAT:
         raise RunError(f"{path} has format {known['format']}, this version of leapling reads {FORMAT}")
     return header

@@ -40,7 +40,7 @@ def tune_hmc(
     """
     if not (len(step_sizes) and len(lengths)):
         raise ValueError(f"the grid is empty: {len(step_sizes)} step sizes and {len(lengths)} lengths were given")
-    truth = {"mean": energy.mean, "variance": energy.variance} if isinstance(energy, Target) else {}
+    mean, variance = (energy.mean, energy.variance) if isinstance(energy, Target) else (None, None)
     surface: list[dict[str, Any]] = []
     num_gradients, seconds = 0, 0.0
     for length in lengths:
@@ -55,8 +55,7 @@ def tune_hmc(
             )
             num_gradients += draws.num_gradients
             seconds += draws.compile_seconds + draws.seconds
-            assert draws.positions is not None
-            rho = autocorrelation(draws.positions, **truth)
+            rho = autocorrelation(draws.positions, mean=mean, variance=variance)
             surface.append(
                 {
                     "step_size": float(step_size),

@@ -101,9 +101,7 @@ def min_ess(draws: Float[np.ndarray, "chain draw dim"], energy: Float[np.ndarray
     return min(ess_by_statistic(draws, energy).values())
 
 
-def min_ess_bulk(
-    draws: Float[np.ndarray, "chain draw dim"], energy: Float[np.ndarray, "chain draw"]
-) -> float:
+def min_ess_bulk(draws: Float[np.ndarray, "chain draw dim"], energy: Float[np.ndarray, "chain draw"]) -> float:
     """The smallest `ess_bulk` of all x_i, x_i^2 and U."""
     return min(ess_by_statistic(draws, energy, ess_bulk).values())
 

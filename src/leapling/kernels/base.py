@@ -11,7 +11,8 @@ from typing import TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
+from jax.core import Tracer
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, Key, PRNGKeyArray
 
 from leapling.energy import Energy, as_energy
 
@@ -147,9 +148,18 @@ def per_coordinate(value: Array, like: Array) -> Array:
     return value.reshape(value.shape + (1,) * (like.ndim - 1))
 
 
-KernelLike = TypeVar("KernelLike", bound=eqx.Module)
+Tree = TypeVar("Tree")
 
 
-def cast(kernel: KernelLike, dtype: jax.typing.DTypeLike) -> KernelLike:
+def cast(kernel: Tree, dtype: jax.typing.DTypeLike) -> Tree:
     """The same kernel (or any pytree) with every real array in `dtype`."""
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, kernel)
+
+
+def require(value: ArrayLike, holds: Callable[[float], bool], need: str) -> None:
+    """Refuse a bad hyperparameter at construction; a traced value cannot be looked at and passes."""
+    if isinstance(value, Tracer):
+        return
+    number = float(jnp.asarray(value))
+    if not (jnp.isfinite(number) and holds(number)):
+        raise ValueError(f"{need}, got {number:g}")

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from leapling.kernels.base import MetropolisKernel, Phase, Proposal, State, per_chain
+from leapling.kernels.base import MetropolisKernel, Phase, Proposal, State, per_chain, require
 
 
 class HMC(MetropolisKernel):
@@ -28,10 +28,10 @@ class HMC(MetropolisKernel):
         step_size_jitter: ArrayLike = 0.0,
         length_jitter: ArrayLike = 0.0,
     ):
-        _require(step_size, lambda v: v > 0, "step_size must be a finite number above 0")
-        _require(num_steps, lambda v: v >= 1 and v == int(v), "num_steps must be a whole number of at least 1")
+        require(step_size, lambda v: v > 0, "step_size must be a finite number above 0")
+        require(num_steps, lambda v: v >= 1 and v == int(v), "num_steps must be a whole number of at least 1")
         for name, value in (("step_size_jitter", step_size_jitter), ("length_jitter", length_jitter)):
-            _require(value, lambda v: 0 <= v < 1, f"{name} must be in [0, 1)")
+            require(value, lambda v: 0 <= v < 1, f"{name} must be in [0, 1)")
         self.step_size = jnp.asarray(step_size, float)
         self.num_steps = jnp.asarray(num_steps, jnp.int32)
         self.step_size_jitter = jnp.asarray(step_size_jitter, float)
@@ -59,12 +59,3 @@ class HMC(MetropolisKernel):
         x, v, u, g = jax.lax.fori_loop(0, num_steps, leapfrog, (x, v, phase.state.energy, g))
         log_jacobian = jnp.where(jnp.all(jnp.isfinite(x), axis=0), jnp.zeros_like(u), -jnp.inf)
         return Proposal(Phase(State(x, u, g), -v, phase.direction), log_jacobian, num_steps)
-
-
-def _require(value: ArrayLike, holds, need: str) -> None:
-    """Refuse a bad hyperparameter at construction; a traced value cannot be looked at and passes."""
-    if isinstance(value, jax.core.Tracer):
-        return
-    number = float(jnp.asarray(value))
-    if not (jnp.isfinite(number) and holds(number)):
-        raise ValueError(f"{need}, got {number:g}")

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, DTypeLike, Float, PRNGKeyArray
 
 from leapling.energy import Energy
-from leapling.kernels.base import MetropolisKernel, Phase, Proposal, per_coordinate
+from leapling.kernels.base import MetropolisKernel, Phase, Proposal, per_coordinate, require
 from leapling.kernels.leapfrog import Step, run_leapfrog
 from leapling.kernels.networks import Network
 
@@ -42,14 +42,11 @@ class L2HMC(MetropolisKernel):
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if not widths:
             raise ValueError("widths needs at least one hidden layer, got none; the paper uses (10, 10)")
-        if not (isinstance(step_size, jax.core.Tracer) or (np.isfinite(step_size) and step_size > 0)):
-            raise ValueError(f"step_size must be a finite number above 0, got {step_size}; 0.1 is a usual start")
+        require(step_size, lambda v: v > 0, "step_size must be a finite number above 0")
         dtype = jnp.result_type(float) if dtype is None else dtype
         key_v, key_x, key_masks = jax.random.split(key, 3)
         self.v_network = Network(dim, widths, context_dim=context_dim, key=key_v, dtype=dtype)
-        self.x_network = Network(
-            dim, widths, context_dim=context_dim, first_factor=2.0, key=key_x, dtype=dtype
-        )
+        self.x_network = Network(dim, widths, context_dim=context_dim, first_factor=2.0, key=key_x, dtype=dtype)
         self.log_step_size = jnp.log(jnp.asarray(step_size, dtype))
         self.context = None
         # m^t: floor(dim / 2) ones, placed uniformly. With one coordinate it is empty: x moves in the second half.

@@ -58,13 +58,10 @@ class Network(eqx.Module):
         self.first = _gaussian(keys[0], (width, dim), first_factor * 2 / (3 * dim), dtype)
         self.second = _gaussian(keys[1], (width, dim), 2 / (3 * dim), dtype)
         self.time = _gaussian(keys[2], (width, 2), 2 / (3 * 2), dtype)
-        self.context = (
-            _gaussian(keys[3], (width, context_dim), 2 / (3 * context_dim), dtype) if context_dim else None
-        )
+        self.context = _gaussian(keys[3], (width, context_dim), 2 / (3 * context_dim), dtype) if context_dim else None
         self.bias = jnp.zeros(width, dtype)
         self.hidden = tuple(
-            Dense(a, b, 2 / a, key=k, dtype=dtype)
-            for a, b, k in zip(widths[:-1], widths[1:], keys[4:-1], strict=True)
+            Dense(a, b, 2 / a, key=k, dtype=dtype) for a, b, k in zip(widths[:-1], widths[1:], keys[4:-1], strict=True)
         )
         self.heads = Dense(widths[-1], 3 * dim, 0.002 / widths[-1], key=keys[-1], dtype=dtype)
         self.log_scale_s = jnp.zeros(dim, dtype)

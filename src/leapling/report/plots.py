@@ -117,9 +117,7 @@ def plot_chains(
     return figure
 
 
-def plot_training(
-    history: Mapping[str, Float[np.ndarray, "_"]], *, style: Mapping[str, Any] | None = None
-) -> Figure:
+def plot_training(history: Mapping[str, Float[np.ndarray, "_"]], *, style: Mapping[str, Any] | None = None) -> Figure:
     """Loss, acceptance and step size of each iteration (faint), under running means over a hundredth of them.
 
     The axis of the loss leaves out the most extreme 1% on either side: one spike would flatten all the rest.
@@ -152,10 +150,7 @@ def plot_training(
 @contextmanager
 def _figure(style: Mapping[str, Any] | None) -> Iterator[Figure]:
     with mpl.rc_context(cast(Any, {**STYLE, **(style or {})})):
-        figure = Figure()
-        yield figure
-        # Ticks are made when first drawn, and take the settings of that moment.
-        figure.draw_without_rendering()
+        yield Figure()
 
 
 def _colours(data: Mapping[str, np.ndarray]) -> dict[str, str]:
@@ -166,9 +161,7 @@ def _colours(data: Mapping[str, np.ndarray]) -> dict[str, str]:
     return {label: COLOURS[label] if label in COLOURS else next(spare, "#8c8c8c") for label in data}
 
 
-def _name_lines(
-    figure: Figure, ax: Axes, ends: dict[str, Float[np.ndarray, "2 2"]], colours: dict[str, str]
-) -> bool:
+def _name_lines(figure: Figure, ax: Axes, ends: dict[str, Float[np.ndarray, "2 2"]], colours: dict[str, str]) -> bool:
     """Write the names behind the ends of the lines or, if they touch something there, above the beginnings.
 
     False, and nothing is written, if they touch there too.
@@ -210,7 +203,9 @@ def _limits(points: Float[np.ndarray, "draw 2"]) -> list[tuple[float, float]]:
     for column in points.T:
         values = column[np.isfinite(column)]
         low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
-        margin = 0.06 * (high - low) or 1.0
+        size = max(abs(low), abs(high))
+        # A chain that does not move still gets an axis that can be drawn.
+        margin = 0.06 * (high - low) if high - low > 1e-6 * size else 0.1 * size or 1.0
         limits.append((float(low - margin), float(high + margin)))
     return limits
 

@@ -24,8 +24,7 @@ class Banana(Target):
     def __init__(self, scale: float = 10.0, bend: float = 0.03, name: str = "banana"):
         if not 0 < scale < np.inf or not np.isfinite(bend):
             raise ValueError(
-                f"scale is {scale} and bend {bend}, scale > 0 and finite bend are needed: "
-                "try scale=10, bend=0.03."
+                f"scale is {scale} and bend {bend}, scale > 0 and finite bend are needed: try scale=10, bend=0.03."
             )
         self.name, self.dim, self.scale, self.bend = name, 2, float(scale), float(bend)
 

@@ -20,9 +20,7 @@ class Constant:
     def __init__(self, value: ArrayLike):
         self.array = np.array(value, np.float64)
         if not np.isfinite(self.array).all():
-            raise ValueError(
-                "a target was given NaN or infinity, finite constants are needed: check its inputs."
-            )
+            raise ValueError("a target was given NaN or infinity, finite constants are needed: check its inputs.")
         self.array.setflags(write=False)
         self._hash = hash((self.array.shape, self.array.tobytes()))
 

@@ -92,8 +92,7 @@ class Gaussian(Target):
             )
         if mean.shape not in ((), covariance.shape[:1]):
             raise ValueError(
-                f"mean has shape {mean.shape}, one number or shape {covariance.shape[:1]} is needed: "
-                "try mean=0."
+                f"mean has shape {mean.shape}, one number or shape {covariance.shape[:1]} is needed: try mean=0."
             )
         cholesky, whitening = factorise(covariance)
         self.name, self.dim = name, covariance.shape[0]

@@ -38,9 +38,7 @@ class GaussianMixture(Target):
     ):
         means, covariances = np.asarray(means, np.float64), np.asarray(covariances, np.float64)
         if means.ndim != 2 or means.size == 0:
-            raise ValueError(
-                f"means has shape {means.shape}, (components, dim) is needed: try one row for each."
-            )
+            raise ValueError(f"means has shape {means.shape}, (components, dim) is needed: try one row for each.")
         num, dim = means.shape
         if covariances.shape == (num,):
             covariances = covariances[:, None, None] * np.eye(dim)

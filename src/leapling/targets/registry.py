@@ -49,19 +49,14 @@ def resolve(spec: str) -> Callable[..., Any]:
     module = _load_file(Path(source)) if is_file else _load_module(source)
     energy = getattr(module, attribute, None)
     if energy is None:
-        public = [
-            name for name, value in vars(module).items() if callable(value) and not name.startswith("_")
-        ]
+        public = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
         close = difflib.get_close_matches(attribute, public, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"it offers {', '.join(public) or 'no function'}."
-        raise ValueError(
-            f"{source} has no attribute {attribute!r}, the name of an energy in it is needed: {hint}"
-        )
+        raise ValueError(f"{source} has no attribute {attribute!r}, the name of an energy in it is needed: {hint}")
     if isinstance(energy, type) or not callable(energy):
         given = "a class" if isinstance(energy, type) else f"of type {type(energy).__name__}"
         raise ValueError(
-            f"{spec} is {given}, a function of one point or a Target instance is needed: try naming one in "
-            f"{source}."
+            f"{spec} is {given}, a function of one point or a Target instance is needed: try naming one in {source}."
         )
     return energy
 

@@ -34,7 +34,7 @@ class TrainState(eqx.Module):
     history: Float[Array, "iterations metrics"]
 
 
-def split_trainable(kernel: Kernel) -> tuple[Kernel, Kernel]:
+def split_trainable(kernel: Kernel) -> tuple[Any, Any]:
     """The real arrays, without a bound context, and the rest."""
     is_trainable = jax.tree.map(eqx.is_inexact_array, kernel)
     if getattr(kernel, "context", None) is not None:
@@ -110,8 +110,7 @@ def iterate(energy: Callable, recipe: Recipe, initial: Initial, state: TrainStat
     )
 
 
-@eqx.filter_jit
-def run_block(energy: Callable, recipe: Recipe, initial: Initial, state: TrainState, num: Array) -> TrainState:
+def _iterations(energy: Callable, recipe: Recipe, initial: Initial, state: TrainState, num: Array) -> TrainState:
     """`num` iterations; a traced number, so that a short last block compiles nothing."""
     arrays, static = eqx.partition(state, eqx.is_array)
 
@@ -121,6 +120,9 @@ def run_block(energy: Callable, recipe: Recipe, initial: Initial, state: TrainSt
 
     state = eqx.combine(jax.lax.fori_loop(0, num, body, arrays), static)
     return keep_best(recipe, state, num)
+
+
+run_block: Any = eqx.filter_jit(_iterations)
 
 
 def keep_best(recipe: Recipe, state: TrainState, num: Array) -> TrainState:

@@ -23,7 +23,7 @@ NUM_PASSES = 3
 
 @dataclass(frozen=True)
 class Box:
-    """x = centre + factor y for y in [-1, 1]^dim; the mean of exp(lowest - U) in it; its mass in standard units."""
+    """x = centre + factor y, y in [-1, 1]^dim; mean of exp(lowest - U) in it; half its width in sds."""
 
     centre: Float[np.ndarray, "dim"]
     factor: Float[np.ndarray, "dim dim"]
@@ -86,7 +86,8 @@ def find_box(subject: Subject) -> Box:
                 break
         else:
             raise NoBoxError(
-                f"the density does not become negligible within {half_width:.0f} standard deviations of the chains"
+                "the density does not become negligible within "
+                f"{START * GROWTH ** (MAX_GROWTHS - 1):.0f} standard deviations of the chains"
             )
         box = Box(centre, half_width * factor, lowest, mean, float(half_width))
         weights = density[:num] / density[:num].sum()

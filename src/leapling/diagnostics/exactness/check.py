@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from jaxtyping import Float
 import numpy as np
+from jaxtyping import Float
 
 from leapling.diagnostics.exactness.invariance import invariance_law
 from leapling.diagnostics.exactness.quadrature import quadrature_law
@@ -33,25 +33,25 @@ def check_kernel(
 ) -> ExactnessReport:
     """Does this kernel leave exp(-U) invariant?
 
-    `energy` is a `Target`, or any function of one point; then `sampler(key, num, dtype) -> (dim, num)` may give exact
-    draws, and `positions`, draws of chains, say where to probe the kernel (else it is run from N(0, I)). Without
-    exact draws the rank test runs on a stand-in fitted to those points, and on the energy itself there is a
-    quadrature where the dimension is 1 or 2. `laws` selects among `LAWS`; by default every one that applies.
+    `energy` is a `Target`, or any function of one point. Then `sampler(key, num, dtype) -> (dim, num)` may
+    give exact draws, and `positions`, draws of chains, say where to probe; else the kernel is run there from
+    N(0, I). Without exact draws the rank test runs on a stand-in fitted to those points, and a quadrature on
+    the energy itself where the dimension is 1 or 2. `laws` selects among `LAWS`, by default all that apply.
 
-    `num_points` probe the proposal itself, 8 times as many the step, `num_chains` chains of 8 states make one round
-    of the rank test. The Jacobian, (2 dim) x (2 dim) for each point, is made up to `max_jacobian_dim`.
+    `num_points` probe the proposal, 8 times as many the step, and `num_chains` chains of 8 states make one
+    round of the rank test. The Jacobian, (2 dim, 2 dim) at each point, is made up to `max_jacobian_dim`.
     """
     unknown = set(laws or ()) - set(LAWS)
     if unknown:
         raise ValueError(f"there is no law {sorted(unknown)}; choose from {LAWS}")
     subject = make_subject(
-        kernel, energy, dim=dim, sampler=sampler, positions=positions, seed=seed, num_points=num_points
+        kernel, energy, dim=dim, sampler=sampler, positions=positions, seed=seed, num_probes=8 * num_points
     )
     if laws is None:
         laws = LAWS if subject.sampler is None else LAWS[:-1]
     found: list[Law] = []
     if names := tuple(name for name in STRUCTURAL if name in laws):
-        found += structural_laws(subject, names, max_jacobian_dim)
+        found += structural_laws(subject, names, num_points, max_jacobian_dim)
     if names := tuple(name for name in TRANSITION if name in laws):
         found += transition_laws(subject, names, 8 * num_points)
     if "invariance" in laws:

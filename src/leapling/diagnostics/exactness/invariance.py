@@ -28,14 +28,15 @@ def invariance_law(subject: Subject, num_chains: int) -> Law:
         status = "failed"
     elif not low <= test.acceptance <= high:
         status = "void"
-        text += f", outside of {low} to {high}: a wrong kernel would pass"
+        text += f", outside of {low} to {high} at every size of the target: a wrong kernel would pass"
     return Law("invariance", status, test.outcome.p_value, test.outcome.threshold, text)
 
 
 def _describe(test: RankTest, num_chains: int) -> str:
-    num_batches = 1 + 4 * (test.outcome.num_rounds - 1)
+    outcome, num_statistics = test.outcome, len(test.statistics)
+    rounds = "1 round" if outcome.num_rounds == 1 else f"{outcome.num_rounds} rounds"
     return (
-        f"p-value, to stay above, of the ranks of an exact draw among {NUM_STATES} states, {len(test.statistics)} "
-        f"statistics, worst {test.statistics[test.outcome.worst]}; {num_chains * num_batches} chains in "
-        f"{test.outcome.num_rounds} round{'s' * (test.outcome.num_rounds > 1)}, acceptance {test.acceptance:.3f}"
+        f"p-value, to stay above, of the rank of an exact draw among {NUM_STATES} states; "
+        f"{num_statistics} statistics, worst {test.statistics[outcome.worst]}, "
+        f"{num_chains * test.num_batches} chains in {rounds}, acceptance {test.acceptance:.3f}"
     )

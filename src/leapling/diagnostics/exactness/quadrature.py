@@ -1,8 +1,8 @@
 """Invariance on the energy itself, for one or two dimensions and no exact draws.
 
 Under an invariant kernel the expected change of any f in one step from the target, the integral of
-p(x) E[A (f(x') - f(x))], is zero. x is integrated over a grid, each point drawn anew within its cell, so that the
-estimate is unbiased whatever the spacing; v and d are random. Repetitions of it tell its own standard error.
+p(x) E[A (f(x') - f(x))], is zero. x is integrated over a grid, each point drawn anew within its cell, so that
+the estimate is unbiased whatever the spacing; v and d are random. Repetitions tell its own standard error.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,11 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array
 
+from leapling.diagnostics.exactness.altered import Altered
 from leapling.diagnostics.exactness.box import Box, NoBoxError, cell_centres, find_box
 from leapling.diagnostics.exactness.report import Law, not_run
 from leapling.diagnostics.exactness.scale import find_scale, is_useful
-from leapling.diagnostics.exactness.subject import Altered, Subject, precision
+from leapling.diagnostics.exactness.subject import Subject, precision
 from leapling.energy import Energy
 from leapling.kernels import Kernel, cast
 
@@ -108,7 +109,8 @@ def quadrature_law(subject: Subject) -> Law:
     flows, acceptance = run(1.0, NUM_GRIDS)
     worst, limit, where = judge(flows)
     effort = f"{NUM_GRIDS} grids of {cell_centres(subject.dim).shape[1]} points"
-    text = f"largest mean change in one step, of {where}, in standard errors; {effort}, acceptance {acceptance:.3f}"
+    what = "largest mean change of a statistic in a step, in standard errors"
+    text = f"{what}; worst {where}, {effort}, acceptance {acceptance:.3f}"
     if worst > limit or is_useful(acceptance):
         return Law(name, "failed" if worst > limit else "passed", worst, limit, text)
     scale = find_scale(lambda scale: run(scale, 1)[1], acceptance)
@@ -116,8 +118,6 @@ def quadrature_law(subject: Subject) -> Law:
         return Law(name, "void", worst, limit, f"{text} tells nothing, and no size of the target makes it useful")
     flows, borrowed = run(scale, NUM_GRIDS)
     worst, limit, where = judge(flows)
-    text = (
-        f"largest mean change in one step, of {where}, in standard errors; {effort}; acceptance {acceptance:.3f} "
-        f"on the energy itself, {borrowed:.3f} with the target scaled by {scale:.3g}, which is what was judged"
-    )
+    text = f"{what}; worst {where}, {effort}, acceptance {borrowed:.3f} scaled by {scale:.3g}"
+    text += f", {acceptance:.3f} at full size"
     return Law(name, "failed" if worst > limit else "on a stand-in", worst, limit, text)

@@ -1,8 +1,8 @@
-"""Does the kernel leave the target invariant? The exact rank test of Gandy and Scott (2020, arXiv:2001.06465).
+"""Is the target invariant? The exact rank test of Gandy and Scott (2020, arXiv:2001.06465).
 
-An exact draw is put at a random place of a chain that is run both ways from it. Where the target is invariant, every
-state of that chain is distributed alike given all of them, so the rank of any statistic of the exact draw among
-them is uniform: no long run, no reference values, no autocorrelation to allow for.
+An exact draw is put at a random place of a chain that is run both ways from it. Where the target is
+invariant nothing tells its place, so the rank of any of its statistics among those of all states is uniform:
+no long run, no reference values, no autocorrelation to allow for.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,10 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array
 
+from leapling.diagnostics.exactness.altered import Altered
 from leapling.diagnostics.exactness.scale import find_scale, is_useful
-from leapling.diagnostics.exactness.sequential import Outcome, sequential_test
-from leapling.diagnostics.exactness.subject import Altered, Sampler, Subject, precision
+from leapling.diagnostics.exactness.sequential import GROWTH, Outcome, sequential_test
+from leapling.diagnostics.exactness.subject import Sampler, Subject, precision
 from leapling.energy import Energy
 from leapling.kernels import Kernel, cast
 
@@ -30,13 +31,14 @@ class RankTest:
     """What a rank test found: on draws shrunk or stretched by `scale`, 1 being the target itself."""
 
     outcome: Outcome
+    num_batches: int
     acceptance: float
     scale: float
     statistics: tuple[str, ...]
 
 
 class Statistics(eqx.Module):
-    """y_i, y_i^2, y_i y_j and U, where y are a few standardised coordinates and, in many dimensions, projections."""
+    """y_i, y_i^2, y_i y_j and U; y are standardised coordinates, in many dimensions a few and projections."""
 
     centre: Array
     weights: Array
@@ -81,7 +83,7 @@ def _two_way_chain(
 
     def step(state, inputs):
         i, key = inputs
-        # A Metropolis kernel that refreshes momentum and direction is reversible in x: backward is forward again.
+        # A Metropolis kernel that draws v and d anew is reversible in x: backward is forward again.
         state = _where(i == place, start, state)
         new, info = kernel.step(energy, state, key=key)
         acceptance = info.acceptance
@@ -91,22 +93,26 @@ def _two_way_chain(
             acceptance = jnp.where(i < place, old_info.acceptance, acceptance)
         return new, (statistics(new.position, new.energy), jnp.mean(acceptance))
 
-    _, (others, acceptance) = jax.lax.scan(step, start, (jnp.arange(NUM_STATES - 1), jnp.stack(keys)))
+    _, (others, acceptance) = jax.lax.scan(
+        step, start, (jnp.arange(NUM_STATES - 1, dtype=place.dtype), jnp.stack(keys))
+    )
     return jnp.concatenate([statistics(start.position, start.energy)[None], others]), jnp.mean(acceptance)
 
 
 def _where(condition: Array, if_true, if_false):
     """Per chain, on the last axis of every leaf."""
     return jax.tree.map(
-        lambda a, b: jnp.where(condition.reshape((1,) * (a.ndim - 1) + condition.shape), a, b), if_true, if_false
+        lambda a, b: jnp.where(condition.reshape((1,) * (a.ndim - 1) + condition.shape), a, b),
+        if_true,
+        if_false,
     )
 
 
 def ranks(values: np.ndarray, random: np.random.Generator, eps: float) -> np.ndarray:
     """Rank (statistic, chain) of state 0 among all states (state, statistic, chain).
 
-    Rejections make ties, and rounding all but makes them. Noise above rounding and far below the spread of a chain
-    breaks both at random, and leaves the ranks of exchangeable states uniform.
+    Rejections make ties, and rounding all but makes them. Noise above rounding and far below the spread of a
+    chain breaks both at random, and leaves a uniform rank uniform.
     """
     values = values.astype(np.float64)
     noise = 32 * eps * np.abs(values).max(axis=0) + 1e-4 * np.ptp(values, axis=0)
@@ -126,8 +132,8 @@ def uniformity(rank: np.ndarray) -> np.ndarray:
 def rank_test(
     subject: Subject, function: Callable, sampler: Sampler, num_chains: int
 ) -> tuple[RankTest, RankTest | None]:
-    """On the target; and, where its acceptance there is too high or too low to tell anything, on the target shrunk
-    or stretched about its centre until it is not (None where that was not needed).
+    """On the target; and, where the acceptance there is too high or too low to tell anything, on the target
+    shrunk or stretched about its centre until it is not (None where that was not needed, or not possible).
 
     The kernel stays what it was: it meets the same distribution with another ratio of step to size.
     """
@@ -151,16 +157,16 @@ def rank_test(
         acceptances = []
 
         def p_values(i: int) -> np.ndarray:
-            batches = [run(f"scale {scale} round {i} batch {j}", scale) for j in range(1 if i == 0 else 4)]
+            num_batches = 1 if i == 0 else GROWTH
+            batches = [run(f"scale {scale} round {i} batch {j}", scale) for j in range(num_batches)]
             acceptances.extend(acceptance for _, acceptance in batches)
             return uniformity(np.concatenate([rank for rank, _ in batches], axis=1))
 
         outcome = sequential_test(p_values)
-        return RankTest(outcome, float(np.mean(acceptances)), scale, statistics.names)
+        return RankTest(outcome, len(acceptances), float(np.mean(acceptances)), scale, statistics.names)
 
     plain = test(1.0)
     if is_useful(plain.acceptance) or plain.outcome.is_rejected:
         return plain, None
     scale = find_scale(lambda scale: run(f"search {scale}", scale)[1], plain.acceptance)
     return plain, None if scale is None else test(scale)
-

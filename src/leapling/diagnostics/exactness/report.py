@@ -8,7 +8,7 @@ Status = Literal["passed", "failed", "void", "on a stand-in", "not run"]
 
 @dataclass(frozen=True)
 class Law:
-    """One law a kernel must obey. It holds while `measured` stays within `tolerance`, in the unit `detail` names.
+    """One law a kernel must obey; `detail` says what was measured, in which unit, and with how much effort.
 
     `void` means that the check ran and could not have failed; a law that was not run spoils the verdict only
     where it is `required`.
@@ -60,9 +60,7 @@ class ExactnessReport:
 
     def __str__(self) -> str:
         rows = [("law", "status", "measured", "tolerance", "detail")]
-        rows += [
-            (law.name, law.status, _number(law.measured), _number(law.tolerance), law.detail) for law in self.laws
-        ]
+        rows += [(law.name, law.status, _number(law.measured), _number(law.tolerance), law.detail) for law in self.laws]
         widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = ["  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[4]]) for row in rows]
         return "\n".join([f"exactness of {self.kernel} on {self.energy}", *lines, f"verdict: {self.verdict}"])
@@ -70,8 +68,7 @@ class ExactnessReport:
     def to_dict(self) -> dict:
         """JSON-ready; a number that is not finite is None."""
         laws = [
-            {**asdict(law), "measured": _finite(law.measured), "tolerance": _finite(law.tolerance)}
-            for law in self.laws
+            {**asdict(law), "measured": _finite(law.measured), "tolerance": _finite(law.tolerance)} for law in self.laws
         ]
         return {
             "kernel": self.kernel,

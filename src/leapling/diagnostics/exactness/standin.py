@@ -10,7 +10,9 @@ MAX_FULL_DIM = 50
 POINTS_PER_PARAMETER = 5
 
 
-def fit_standin(points: Float[np.ndarray, "chain dim"], random: np.random.Generator, num_iterations: int = 50) -> Target:
+def fit_standin(
+    points: Float[np.ndarray, "chain dim"], random: np.random.Generator, num_iterations: int = 50
+) -> Target:
     """A Gaussian mixture fitted by expectation-maximisation; in many dimensions one diagonal Gaussian."""
     num, dim = points.shape
     spread = np.std(points, axis=0)
@@ -36,7 +38,7 @@ def fit_standin(points: Float[np.ndarray, "chain dim"], random: np.random.Genera
 
 
 def _far_apart(z: np.ndarray, k: int, random: np.random.Generator) -> list[int]:
-    """Indices of k starting means, each drawn with probability proportional to the squared distance to the others."""
+    """k starting means, by index, each drawn in proportion to its squared distance from those before it."""
     chosen = [int(random.integers(len(z)))]
     while len(chosen) < k:
         distance = np.min(np.sum((z[:, None] - z[chosen][None]) ** 2, axis=2), axis=1) + 1e-12

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from leapling.energy import Energy, as_energy
 from leapling.kernels import Kernel, State, cast
@@ -21,35 +21,9 @@ DTYPES = ("float64", "float32")
 Sampler = Callable[..., Any]
 
 
-class Altered(eqx.Module):
-    """factor * U((x - centre) / scale + centre), with `wall_value` in its place where x_0 > wall.
-
-    All of it is arrays, so that every alteration of one energy shares one compilation. Exact draws of the altered
-    energy are centre + scale * (x - centre), where the factor is 1 and there is no wall.
-    """
-
-    function: Callable
-    factor: Array = eqx.field(default=1.0, converter=jnp.asarray)
-    scale: Array = eqx.field(default=1.0, converter=jnp.asarray)
-    centre: Array = eqx.field(default=0.0, converter=jnp.asarray)
-    wall: Array = eqx.field(default=np.inf, converter=jnp.asarray)
-    wall_value: Array = eqx.field(default=np.inf, converter=jnp.asarray)
-
-    def __call__(self, x: Float[Array, "dim"]) -> Array:
-        centre = jnp.broadcast_to(self.centre.astype(x.dtype), x.shape)
-        scale = self.scale.astype(x.dtype)
-        u = self.function((x - centre) / scale + centre)
-        if jnp.shape(u) != ():
-            return u  # refused, with advice, by Energy
-        dtype = jnp.result_type(u)
-        return jnp.where(
-            x[0] <= self.wall.astype(x.dtype), self.factor.astype(dtype) * u, self.wall_value.astype(dtype)
-        )
-
-
 @dataclass(frozen=True)
 class Subject:
-    """A kernel and an energy under test. `refusals` has a reason for each precision the energy cannot run in."""
+    """A kernel and an energy under test; `refusals`: why they do not run in a precision, for each such."""
 
     kernel: Kernel
     function: Callable
@@ -76,11 +50,19 @@ class Subject:
     def key(self, purpose: str) -> Array:
         return jax.random.key(int(self.random(purpose).integers(2**31)))
 
+    def points(self, num: int) -> np.ndarray:
+        """`num` of the probes, (dim, num): spread over all of them, or all of them again and again."""
+        total = self.probes.shape[1]
+        indices = np.arange(num) % total if num > total else np.arange(num) * total // num
+        return self.probes[:, indices]
+
     def draws(self, purpose: str, num: int, dtype: str, sampler: Sampler) -> Array:
         with precision(dtype):
+            key = self.key(purpose)
+            is_ours = isinstance(getattr(sampler, "__self__", None), Target)
             # A user's own sampler may be anything, so only ours is compiled.
-            draw = _draw if isinstance(getattr(sampler, "__self__", None), Target) else _draw.__wrapped__
-            draws = jnp.asarray(draw(sampler, self.key(purpose), num, dtype), dtype)
+            draws = _draw(sampler, key, num, dtype) if is_ours else sampler(key, num, dtype)
+            draws = jnp.asarray(draws, dtype)
         if draws.shape != (self.dim, num):
             raise ValueError(
                 f"the sampler returned an array of shape {draws.shape} for {num} draws; it must return "
@@ -112,7 +94,7 @@ def make_subject(
     sampler: Sampler | None,
     positions: np.ndarray | None,
     seed: int,
-    num_points: int,
+    num_probes: int,
 ) -> Subject:
     """Find out the dimension, the precisions the energy can run in, and where to probe it."""
     as_energy(energy)  # refuses what cannot be one
@@ -121,7 +103,7 @@ def make_subject(
         positions = np.asarray(positions, np.float64)
         if positions.ndim != 2 or len(positions) < 2 or not np.isfinite(positions).all():
             raise ValueError(
-                f"positions must be at least 2 finite points of shape (chain, dim), got shape {positions.shape}; "
+                f"positions has shape {positions.shape}, at least 2 finite points (chain, dim) are needed: "
                 "take the last draw of every chain"
             )
     found = [d for d in (dim, getattr(kernel, "dim", None), getattr(energy, "dim", None)) if d is not None]
@@ -135,7 +117,7 @@ def make_subject(
         raise ValueError(f"the kernel cannot take a step on this energy: {refusals['float32']}")
     subject = Subject(kernel, energy, found[0], np.zeros((found[0], 0)), sampler, refusals, seed)
     if positions is None:
-        probes = _from_sampler(subject, sampler, num_points) if sampler else _from_chain(subject, num_points)
+        probes = _from_sampler(subject, sampler, num_probes) if sampler else _from_chain(subject, num_probes)
     else:
         probes = positions.T
     return Subject(kernel, energy, found[0], probes, sampler, refusals, seed)
@@ -146,10 +128,15 @@ def _refusal(kernel: Kernel, function: Callable, dim: int, dtype: str) -> str | 
     with precision(dtype):
         try:
             eqx.filter_eval_shape(
-                one_step, cast(kernel, dtype), function, jax.ShapeDtypeStruct((dim, 2), dtype), jax.random.key(0)
+                one_step,
+                cast(kernel, dtype),
+                cast(function, dtype),
+                jax.ShapeDtypeStruct((dim, 2), dtype),
+                jax.random.key(0),
             )
         except Exception as error:  # the energy is the user's: it may raise anything
-            return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            lines = str(error).strip().splitlines()
+            return ": ".join([type(error).__name__, *lines[:1]])
     return None
 
 

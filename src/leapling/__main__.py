@@ -1,0 +1,7 @@
+"""`python -m leapling`."""
+
+import sys
+
+from leapling.cli import main
+
+sys.exit(main())
