@@ -24,7 +24,7 @@ def check_kernel(
     *,
     dim: int | None = None,
     sampler: Sampler | None = None,
-    positions: Float[np.ndarray, "chain dim"] | None = None,
+    positions: Float[np.ndarray, "..."] | None = None,
     seed: int = 0,
     num_points: int = 128,
     num_chains: int = 8192,

@@ -36,7 +36,7 @@ def sequential_test(p_values: Callable[[int], np.ndarray], *, rate: float = 1e-5
         values = np.asarray(p_values(num_rounds), np.float64)
         num_rounds += 1
         worst = int(np.argmin(values))
-        p_value = min(1.0, float(values[worst]) * values.size)
+        p_value = float(np.minimum(1, values[worst] * values.size))
         is_rejected = not p_value > level  # NaN is a rejection
         if is_rejected or p_value > go_on + level or num_rounds == max_rounds:
             return Outcome(is_rejected, p_value, level, worst, num_rounds)
