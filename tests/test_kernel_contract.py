@@ -210,7 +210,7 @@ def test_momentum_and_direction_are_fresh():
         (lambda: L2HMC(2, step_size=-0.1, key=jax.random.key(0)), "step_size must be a finite number above 0"),
         (lambda: L2HMC(2, key=jax.random.key(0)).given(jnp.ones(3)), "takes a context of size 0, got one of shape"),
         (lambda: l2hmc(context_dim=2).step(quartic, start(l2hmc()), key=jax.random.key(0)), "and has none; bind one"),
-        (lambda: Energy(lambda x: x).value_and_grad(jnp.ones(2)), r"returned an array of shape \(2,\) .* must return a scalar"),
+        (lambda: Energy(lambda x: x).value_and_grad(jnp.ones(2)), r"array of shape \(2,\) .* must return a scalar"),
     ],
 )  # fmt: skip
 def test_bad_construction_is_refused(make, said):

@@ -18,7 +18,7 @@ NUM_EDGE = 64
 NEGLIGIBLE = 1e-7  # density at the boundary, relative to the mean density inside
 MIN_CELLS = 30
 START, GROWTH, MAX_GROWTHS = 3.0, 1.3, 36  # up to some 12,000 times the start
-NUM_PASSES = 6
+NUM_PASSES = 4
 
 
 @dataclass(frozen=True)

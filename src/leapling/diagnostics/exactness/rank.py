@@ -115,7 +115,7 @@ def ranks(values: np.ndarray, random: np.random.Generator, eps: float) -> np.nda
     chain breaks both at random, and leaves a uniform rank uniform.
     """
     values = values.astype(np.float64)
-    noise = 32 * eps * np.abs(values).max(axis=0) + 1e-4 * np.ptp(values, axis=0)
+    noise = 256 * eps * np.abs(values).max(axis=0) + 1e-4 * np.ptp(values, axis=0)
     values = values - values[:1] + noise * random.uniform(size=values.shape)
     # A chain on which a statistic is constant, at zero even, has no noise yet.
     values = np.where(noise > 0, values, random.uniform(size=values.shape))

@@ -1,0 +1,52 @@
+"""The README's code runs, and the examples do what they say."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import arviz as az
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_readme_code_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 1
+    names: dict = {}
+    exec(compile(blocks[0], "README.md", "exec"), names)
+    assert names["report"].passed
+    assert "on a stand-in" in str(names["report"])
+    assert 0 < names["figures"]["min_ess"] < 1.5
+    assert az.from_netcdf(tmp_path / "draws.nc")["posterior"]["x"].shape == (100, 500, 2)
+    assert np.array_equal(names["kernel"].masks, names["trained"].kernel.masks)
+
+
+def test_own_energy(capsys):
+    draws = load("own_energy").main()
+    out = capsys.readouterr().out
+    assert "invariance" in out
+    assert "failed" not in out
+    mean = draws.positions.mean(axis=(0, 1))
+    assert 0 < mean[1] < 4
+
+
+def test_own_kernel(capsys):
+    assert load("own_kernel").main().passed
+    assert "verdict: passed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_every_example_is_run_here(path):
+    assert f'load("{path.stem}")' in Path(__file__).read_text()
