@@ -10,12 +10,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import jax
 import numpy as np
 
-from leapling.chains import sample
+from leapling.chains import exact_starts, sample
 from leapling.diagnostics import autocorrelation, ess_paper, ess_paper_code, min_ess
-from leapling.kernels import L2HMC
 from leapling.report import markdown_table
 from leapling.store import make_folder, write_json
 from leapling.targets import scg
@@ -36,19 +34,14 @@ COLUMNS = {
 
 def run_seed(seed: int) -> dict[str, Any]:
     target, settings = scg(), preset("paper", "scg")
-    # Far from the seeds themselves: training makes its own keys from those.
-    key_kernel, key_start = jax.random.split(jax.random.key(10_000 + seed))
-    widths = (settings.width, settings.width)
-    kernel = L2HMC(target.dim, settings.num_steps, widths=widths, step_size=settings.step_size, key=key_kernel)
-    trained = train(kernel, target, settings.recipe, seed=seed)
+    trained = train(settings.build(target.dim, seed=seed), target, settings.recipe, seed=seed)
     draws = sample(
         trained.kernel,
         target,
         num_draws=NUM_DRAWS,
         seed=seed,
-        initial_positions=np.asarray(target.sample(key_start, NUM_CHAINS)).T,
+        initial_positions=exact_starts(target, NUM_CHAINS, seed=seed),
     )
-    assert draws.positions is not None
     rho = autocorrelation(draws.positions, mean=target.mean, variance=target.variance)
     return {
         "seed": seed,

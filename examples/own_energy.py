@@ -1,6 +1,6 @@
 """An energy of one's own, from a function to checked draws: a logistic regression written in plain JAX.
 
-    python examples/own_energy.py
+python examples/own_energy.py
 """
 
 import jax

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from leapling.checks import check_start, dimension
 from leapling.kernels import Kernel, State
+from leapling.targets import Target
 
 BLOCK_BYTES = 64 * 2**20  # what a block of draws may take on the device
 BLOCK_DRAWS = 250  # how many draws for each visit to the host: progress is shown, and Ctrl-C is heard
@@ -193,6 +194,12 @@ def sample(
             stacklevel=2,
         )
     return draws
+
+
+def exact_starts(target: Target, num: int, *, seed: int) -> Float[np.ndarray, "chain dim"]:
+    """Exact draws of a target, float32, to start chains from; a stream of random numbers that no transition uses."""
+    key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)
+    return np.asarray(target.sample(key, num, np.float32)).T
 
 
 def _start(kernel, energy, num_chains, dim, initial_positions, key) -> Float[Array, "dim chains"]:

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import jax
 import numpy as np
 import tyro
 
-from leapling.chains import sample
+from leapling.chains import exact_starts, sample
 from leapling.checks import check_energy, dimension
 from leapling.demo import run_demo
 from leapling.diagnostics import check_kernel, summarise
@@ -106,14 +105,7 @@ class Train(Common):
             initial_scale=self.initial_scale,
         )
         recipe = dataclasses.replace(settings.recipe, **changes)
-        kernel = L2HMC(
-            dim,
-            settings.num_steps,
-            widths=(settings.width, settings.width),
-            step_size=settings.step_size,
-            key=jax.random.fold_in(jax.random.key(self.seed), 1),
-            dtype=np.float32,
-        )
+        kernel = settings.build(dim, seed=self.seed)
         if self.dry_run:
             cost = dataclasses.asdict(estimate(kernel, energy, recipe))
             text = (
@@ -214,9 +206,8 @@ class Sample(OnRun):
             raise ValueError("--start exact needs a target with exact draws, and this one has none; use --start normal")
         positions = None
         if is_exact:
-            key = jax.random.fold_in(jax.random.key(self.seed), 2)
             assert isinstance(energy, Target)
-            positions = np.asarray(energy.sample(key, self.chains, np.float32)).T
+            positions = exact_starts(energy, self.chains, seed=self.seed)
         draws = sample(
             kernel,
             energy,

@@ -5,13 +5,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from leapling.chains import Draws, sample
+from leapling.chains import Draws, exact_starts, sample
 from leapling.diagnostics import autocorrelation, check_kernel, summarise
 from leapling.interop import to_netcdf
-from leapling.kernels import L2HMC, Kernel
+from leapling.kernels import Kernel
 from leapling.report import markdown_table, plot_autocorrelation, plot_chains, plot_training
 from leapling.store import fingerprint, save_run, write_json
 from leapling.targets import scg
@@ -38,9 +37,8 @@ def run_demo(folder: Path, *, seed: int = 0) -> tuple[dict[str, Any], str]:
     """Everything the demo makes goes into `folder`; returns the result, JSON-ready, and the table to print."""
     began = time.perf_counter()
     target, settings = scg(), preset("paper", "scg")
-    keys = jax.random.split(jax.random.key(seed), 3)
-    exact = np.asarray(target.sample(keys[0], NUM_CHAINS, np.float32)).T
-    kernel = L2HMC(target.dim, settings.num_steps, step_size=settings.step_size, key=keys[1], dtype=np.float32)
+    exact = exact_starts(target, NUM_CHAINS, seed=seed)
+    kernel = settings.build(target.dim, seed=seed)
     trained = train(kernel, target, settings.recipe, seed=seed)
     tuned = tune_hmc(
         target, initial_positions=exact[:50], step_sizes=STEP_SIZES, lengths=LENGTHS, num_draws=300, seed=seed

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
+from leapling.kernels import L2HMC
 from leapling.training.objectives import Jump, Objective
 
 
@@ -65,6 +68,12 @@ class Preset:
     width: int = 10
     step_size: float = 0.1
     recipe: Recipe = field(default_factory=Recipe)
+
+    def build(self, dim: int, *, seed: int) -> L2HMC:
+        """The untrained kernel, float32, two hidden layers; commands, demo and benchmarks all start from it."""
+        key = jax.random.fold_in(jax.random.key(seed), 2**31 - 1)  # a stream that no iteration uses
+        widths = (self.width, self.width)
+        return L2HMC(dim, self.num_steps, widths=widths, step_size=self.step_size, key=key, dtype=np.float32)
 
 
 # The paper's (appendix C): two layers of 10 units, 100 for ICG; lambda_b = 0 for ICG and SCG, 1 for MoG and Rough Well.
