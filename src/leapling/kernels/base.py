@@ -11,6 +11,7 @@ from typing import TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, Key, PRNGKeyArray
 
@@ -160,6 +161,6 @@ def require(value: ArrayLike, holds: Callable[[float], bool], need: str) -> None
     """Refuse a bad hyperparameter at construction; a traced value cannot be looked at and passes."""
     if isinstance(value, Tracer):
         return
-    number = float(jnp.asarray(value))
-    if not (jnp.isfinite(number) and holds(number)):
+    number = float(np.asarray(value))
+    if not (np.isfinite(number) and holds(number)):
         raise ValueError(f"{need}, got {number:g}")

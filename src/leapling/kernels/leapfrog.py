@@ -48,6 +48,14 @@ def run_leapfrog(
     beta = 1 / jnp.asarray(energy.temperature, eps.dtype)
     v_context, x_context = context
 
+    # A trajectory that overflows stops where it last was moderate, and is rejected. Far inside of the range, so that
+    # whatever the networks compute on it is finite: 0 * inf in the chain rule would spoil the gradient of the
+    # weights, which all chains share. A reversed trajectory meets the same states, and the same fate.
+    limit = jnp.asarray(jnp.finfo(eps.dtype).max ** 0.75, eps.dtype)
+
+    def is_moderate(state: State):
+        return jnp.abs(state.energy) + jnp.sum(jnp.abs(state.position) + jnp.abs(state.gradient), axis=0) < limit
+
     def update_v(v, x, g, offset):
         S, Q, T = v_network(x, g, offset)
         log_scale = eps / 2 * S
@@ -70,15 +78,15 @@ def run_leapfrog(
         x, s2 = update_x(x, v, moving, x_offset)  # eq. 5, first line
         x, s3 = update_x(x, v, ~moving, x_offset)  # eq. 5, second line
         u, g = energy.value_and_grad(x)
-        v, s4 = update_v(v, x, beta * g, v_offset)  # eq. 6
-
-        # A trajectory that overflows stops where it last was finite: what the networks see stays finite, and so
-        # does the gradient of every other chain.
         moved = Phase(State(x, u, g), v, phase.direction)
-        is_alive = is_alive & jnp.isfinite(u + jnp.sum(jnp.abs(x) + jnp.abs(v) + jnp.abs(g), axis=0))
-        return (select(is_alive, moved, phase), log_scales + (s1 + s2 + s3 + s4), is_alive), None
+        is_alive = is_alive & is_moderate(moved.state) & (jnp.sum(jnp.abs(v), axis=0) < limit)
+        moved = select(is_alive, moved, phase)
+        v, s4 = update_v(moved.momentum, moved.state.position, beta * moved.state.gradient, v_offset)  # eq. 6
+        v = jnp.where(per_chain(is_alive, v), v, phase.momentum)
+        moved = Phase(moved.state, v, phase.direction)
+        return (moved, log_scales + (s1 + s2 + s3 + s4), is_alive), None
 
-    carry = (phase, jnp.zeros_like(phase.momentum), jnp.ones_like(phase.direction))
+    carry = (phase, jnp.zeros_like(phase.momentum), is_moderate(phase.state))
     reversed_steps = jax.tree.map(lambda a: a[::-1], steps)
     (phase, log_scales, is_alive), _ = jax.lax.scan(one_step, carry, (steps, reversed_steps))
     log_jacobian = jnp.sum(log_scales, axis=0)  # appendix B

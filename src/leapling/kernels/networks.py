@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, DTypeLike, Float, PRNGKeyArray
 
-from leapling.energy import guard
 from leapling.kernels.base import per_coordinate
 
 
@@ -82,7 +81,7 @@ class Network(eqx.Module):
         h = jax.nn.relu(jnp.tensordot(weight, jnp.concatenate([first, second]), 1) + offset)
         for layer in self.hidden:
             h = jax.nn.relu(layer(h))
-        s, q, t = jnp.split(guard(self.heads(h)), 3)
+        s, q, t = jnp.split(self.heads(h), 3)
         s = per_coordinate(jnp.exp(self.log_scale_s), s) * jnp.tanh(s)
         q = per_coordinate(jnp.exp(self.log_scale_q), q) * jnp.tanh(q)
         return s, q, t
