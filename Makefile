@@ -12,7 +12,7 @@ PYTHON ?= $(call FIRST_USABLE,python3.11 python3.12 python3.13 python3 python)
 PYTHON_LATEST ?= $(call FIRST_USABLE,python3.13 python3.12 python3.14)
 
 PIP_OPTIONS := --disable-pip-version-check --quiet --progress-bar off
-PYTEST_OPTIONS ?= -n 2 --dist worksteal
+PYTEST_OPTIONS ?= -n 2 --dist worksteal --durations=12
 
 # Without this pyright asks the network whether a newer pyright exists.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1

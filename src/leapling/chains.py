@@ -19,7 +19,7 @@ from leapling.targets import Target
 
 BLOCK_BYTES = 64 * 2**20  # what a block of draws may take on the device
 BLOCK_DRAWS = 250  # how many draws for each visit to the host: progress is shown, and Ctrl-C is heard
-MIN_DRAWS_TO_CALL_FROZEN = 50
+MIN_TRANSITIONS_TO_CALL_FROZEN = 50
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,17 @@ class Draws:
     def num_frozen(self) -> int:
         """Chains that never accepted a proposal."""
         return int(np.sum(~self.statistics["accepted"].any(axis=1)))
+
+    @property
+    def warning(self) -> str | None:
+        """What is wrong with these draws, and what to try."""
+        num_transitions = self.num_draws * self.thin
+        if self.num_frozen == 0 or num_transitions < MIN_TRANSITIONS_TO_CALL_FROZEN:
+            return None
+        return (
+            f"{self.num_frozen} of {self.num_chains} chains accepted nothing in {num_transitions} transitions; "
+            "their draws are one repeated point: try a smaller step size, or other initial_positions"
+        )
 
 
 def _transitions(kernel, energy, keep_positions, size, state, root, first, num, thin):
@@ -187,12 +198,8 @@ def sample(
         seconds=time.perf_counter() - began,
         is_interrupted=is_interrupted,
     )
-    if warn and draws.num_frozen and done * thin >= MIN_DRAWS_TO_CALL_FROZEN:
-        warnings.warn(
-            f"{draws.num_frozen} of {chains} chains accepted nothing in {done * thin} transitions; "
-            "their draws are one repeated point: try a smaller step size, or other initial_positions",
-            stacklevel=2,
-        )
+    if warn and draws.warning:
+        warnings.warn(draws.warning, stacklevel=2)
     return draws
 
 

@@ -218,7 +218,10 @@ class Sample(OnRun):
             seed=self.seed,
             initial_positions=positions,
             progress=True,
+            warn=False,
         )
+        if draws.warning:
+            _log(f"warning: {draws.warning}")
         start = "exact draws" if is_exact else "N(0, I)"
         to_netcdf(draws, folder / "draws.nc", seed=self.seed, start=start, target=header["settings"]["target"])
         result = {

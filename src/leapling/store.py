@@ -45,8 +45,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def make_folder(folder: Path) -> Path:
+def make_folder(folder: str | os.PathLike) -> Path:
     """Make the output folder and prove that it can be written, before any work is done."""
+    folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_path(folder / "probe") as temporary:
@@ -153,12 +154,12 @@ def rebuild(config: dict[str, Any]) -> Kernel:
     return L2HMC(**settings, key=jax.random.key(0)) if kind == "L2HMC" else HMC(**settings)
 
 
-def save_run(folder: Path, kernel: Kernel, *, best: Kernel | None = None, **sections: Any) -> None:
+def save_run(folder: str | os.PathLike, kernel: Kernel, *, best: Kernel | None = None, **sections: Any) -> None:
     """Write the kernel (and the best one) and the header.
 
     The header names the arrays and is written last: whoever reads it finds arrays that belong to it.
     """
-    folder = make_folder(Path(folder))
+    folder = make_folder(folder)
     data = _pack(to_arrays({"kernel": kernel, "best": kernel if best is None else best}))
     digest = hashlib.sha256(data).hexdigest()
     name = f"kernel-{digest[:12]}.npz"
@@ -177,7 +178,7 @@ def save_run(folder: Path, kernel: Kernel, *, best: Kernel | None = None, **sect
             old.unlink()
 
 
-def read_header(folder: Path) -> dict[str, Any]:
+def read_header(folder: str | os.PathLike) -> dict[str, Any]:
     path = Path(folder) / HEADER
     if not path.is_file():
         raise RunError(
@@ -199,7 +200,7 @@ def read_header(folder: Path) -> dict[str, Any]:
     return header
 
 
-def load_run(folder: Path, which: str = "kernel") -> tuple[Any, dict[str, Any]]:
+def load_run(folder: str | os.PathLike, which: str = "kernel") -> tuple[Any, dict[str, Any]]:
     """The kernel of a run (`which` is "kernel", the last one, or "best") and its header."""
     folder = Path(folder)
     header = read_header(folder)
@@ -221,13 +222,13 @@ def load_run(folder: Path, which: str = "kernel") -> tuple[Any, dict[str, Any]]:
 # --- an unfinished training --------------------------------------------------------------------------------------
 
 
-def save_checkpoint(folder: Path, state: Any, settings: dict[str, Any]) -> None:
+def save_checkpoint(folder: str | os.PathLike, state: Any, settings: dict[str, Any]) -> None:
     arrays = to_arrays(state)
     with atomic_path(Path(folder) / CHECKPOINT) as temporary:
         temporary.write_bytes(_pack({**arrays, "settings": np.array(json.dumps(settings, sort_keys=True))}))
 
 
-def load_checkpoint(folder: Path, like: TreeLike, settings: dict[str, Any]) -> TreeLike | None:
+def load_checkpoint(folder: str | os.PathLike, like: TreeLike, settings: dict[str, Any]) -> TreeLike | None:
     """The stored state, or None when there is none. One of other settings is refused, never overwritten."""
     path = Path(folder) / CHECKPOINT
     if not path.is_file():
