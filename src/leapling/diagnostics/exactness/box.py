@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from leapling.diagnostics.exactness.subject import Subject, precision
 from leapling.kernels import cast
 
-NUM_CELLS = 4096
+NUM_CELLS = 2**14
 NUM_EDGE = 64
 NEGLIGIBLE = 1e-7  # density at the boundary, relative to the mean density inside
 MIN_CELLS = 30
@@ -23,10 +23,12 @@ NUM_PASSES = 4
 
 @dataclass(frozen=True)
 class Box:
-    """x = centre + factor y, y in [-1, 1]^dim; mean of exp(lowest - U) in it; half its width in sds."""
+    """x = centre + factor y, y in [-1, 1]^dim; each cell's share of the mass, mean of exp(lowest - U) in it; half
+    its width in sds."""
 
     centre: Float[np.ndarray, "dim"]
     factor: Float[np.ndarray, "dim dim"]
+    shares: Float[np.ndarray, "cell"]
     lowest: float
     mean_density: float
     half_width: float
@@ -44,7 +46,7 @@ def _energies(function: Callable, position: Array) -> Array:
 def cell_centres(dim: int) -> Float[np.ndarray, "dim cell"]:
     num = round(NUM_CELLS ** (1 / dim))
     ticks = (2 * np.arange(num) + 1) / num - 1
-    return np.array(list(product(ticks, repeat=dim))).T
+    return np.stack(np.meshgrid(*[ticks] * dim, indexing="ij")).reshape(dim, -1)
 
 
 def find_box(subject: Subject) -> Box:
@@ -89,8 +91,8 @@ def find_box(subject: Subject) -> Box:
                 "the density does not become negligible within "
                 f"{START * GROWTH ** (MAX_GROWTHS - 1):.0f} standard deviations of the chains"
             )
-        box = Box(centre, half_width * factor, lowest, mean, float(half_width))
         weights = density[:num] / density[:num].sum()
+        box = Box(centre, half_width * factor, weights, lowest, mean, float(half_width))
         effective = float(1 / np.sum(weights**2))
         centre = x[:, :num] @ weights
         centred = x[:, :num] - centre[:, None]

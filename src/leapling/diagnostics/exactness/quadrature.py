@@ -1,8 +1,9 @@
 """Invariance on the energy itself, for one or two dimensions and no exact draws.
 
 Under an invariant kernel the expected change of any f in one step from the target, the integral of
-p(x) E[A (f(x') - f(x))], is zero. x is integrated over a grid, each point drawn anew within its cell, so that
-the estimate is unbiased whatever the spacing; v and d are random. Repetitions tell its own standard error.
+p(x) E[A (f(x') - f(x))], is zero. x is integrated over a grid: cells are chosen by their share of the mass, a point
+is drawn within each, and weighted so that the estimate is unbiased whatever the spacing; v and d are random.
+Repetitions tell its own standard error.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import scipy.special
 from jaxtyping import Array
 
 from leapling.diagnostics.exactness.altered import Altered
-from leapling.diagnostics.exactness.box import Box, NoBoxError, cell_centres, find_box
+from leapling.diagnostics.exactness.box import NUM_CELLS, Box, NoBoxError, cell_centres, find_box
 from leapling.diagnostics.exactness.report import Law, not_run
 from leapling.diagnostics.exactness.scale import find_scale, is_useful
 from leapling.diagnostics.exactness.subject import Subject, precision
@@ -24,24 +25,33 @@ from leapling.kernels import Kernel, cast
 
 MAX_DIM = 2
 NUM_GRIDS = 32
+NUM_POINTS = 4096  # of each
+UNIFORM_SHARE = 0.1  # of them are spread over all cells, because a centre may not see what its cell holds
 RATE = 1e-5
 
 
 class Grid(eqx.Module):
-    """The box and its cells as arrays of a compiled function; `whiten` takes x - centre to standard units."""
+    """The box and points' cells as arrays of a compiled function; `whiten` takes x - centre to standard units."""
 
     centre: Array
     factor: Array
     whiten: Array
-    nodes: Array
+    nodes: Array  # the centre of each point's cell
+    weights: Array  # uniform over the density of the cells chosen
     lowest: Array
-    mean_density: Array
 
 
-def make_grid(box: Box, scale: float, dtype: str) -> Grid:
+def make_grid(box: Box, scale: float, dtype: str, random: np.random.Generator) -> Grid:
     factor = scale * box.factor
     whiten = box.half_width * np.linalg.inv(factor)
-    arrays = (box.centre, factor, whiten, cell_centres(len(box.centre)), box.lowest, box.mean_density)
+    num_cells = box.shares.size
+    probability = (1 - UNIFORM_SHARE) * box.shares + UNIFORM_SHARE / num_cells
+    # Systematic: a cell gets its expected number of points, rounded up or down.
+    ticks = (np.arange(NUM_POINTS) + random.uniform()) / NUM_POINTS
+    cell = np.minimum(np.searchsorted(np.cumsum(probability), ticks), num_cells - 1)
+    nodes = cell_centres(len(box.centre))[:, cell]
+    weights = 1 / (num_cells * probability[cell] * box.mean_density)
+    arrays = (box.centre, factor, whiten, nodes, weights, box.lowest)
     return Grid(*(jnp.asarray(array, dtype) for array in arrays))
 
 
@@ -50,12 +60,12 @@ def _flow(kernel: Kernel, function: Callable, grid: Grid, key: Array) -> tuple[A
     """The mean change of every statistic in one step from the target, and the mean acceptance."""
     energy = Energy(function)
     key_cell, key_init, key_step = jax.random.split(key, 3)
-    dim, num = grid.nodes.shape
-    half_cell = num ** (-1 / dim)
+    dim = grid.nodes.shape[0]
+    half_cell = NUM_CELLS ** (-1 / dim)
     y = grid.nodes + jax.random.uniform(key_cell, grid.nodes.shape, grid.nodes.dtype, -half_cell, half_cell)
     state = kernel.init(energy, grid.centre[:, None] + jnp.tensordot(grid.factor, y, 1), key=key_init)
     new, info = kernel.step(energy, state, key=key_step)
-    density = jnp.exp(grid.lowest - state.energy) / grid.mean_density
+    density = jnp.exp(grid.lowest - state.energy) * grid.weights
     density = jnp.where(jnp.isfinite(density), density, 0)
     weight = density
     if hasattr(kernel, "propose"):
@@ -92,9 +102,12 @@ def quadrature_law(subject: Subject) -> Law:
 
     def run(scale: float, num: int) -> tuple[np.ndarray, float]:
         with precision(dtype):
-            grid = make_grid(box, scale, dtype)
-            function = cast(Altered(subject.function, scale=scale, centre=grid.centre), dtype)
-            results = [_flow(kernel, function, grid, subject.key(f"grid {scale} {i}")) for i in range(num)]
+            function = cast(Altered(subject.function, scale=scale, centre=box.centre), dtype)
+            results = []
+            for i in range(num):
+                name = f"grid {scale} {i}"
+                grid = make_grid(box, scale, dtype, subject.random(name))
+                results.append(_flow(kernel, function, grid, subject.key(name)))
         flows = np.stack([np.asarray(flow, np.float64) for flow, _ in results])
         return flows, float(np.mean([float(acceptance) for _, acceptance in results]))
 
@@ -108,7 +121,7 @@ def quadrature_law(subject: Subject) -> Law:
 
     flows, acceptance = run(1.0, NUM_GRIDS)
     worst, limit, where = judge(flows)
-    effort = f"{NUM_GRIDS} grids of {cell_centres(subject.dim).shape[1]} points"
+    effort = f"{NUM_GRIDS} grids of {NUM_POINTS} points"
     what = "largest mean change of a statistic in a step, in standard errors"
     text = f"{what}; worst {where}, {effort}, acceptance {acceptance:.3f}"
     if worst > limit or is_useful(acceptance):
