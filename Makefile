@@ -18,7 +18,7 @@ PYTEST_OPTIONS ?= -n 2 --dist worksteal --durations=12
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long test-latest lint format dist bench clean
+.PHONY: help setup demo test test-long test-latest lint format dist bench results clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,12 @@ dist: $(VENV)/.ready  ## build the sdist and the wheel into dist/
 
 bench: $(VENV)/.ready  ## measure throughput
 	$(BIN)/python benchmarks/throughput.py
+
+results: $(VENV)/.ready  ## make again the tables that the docs quote
+	$(BIN)/leapling demo --out runs/demo
+	$(BIN)/python benchmarks/scg_seeds.py --out runs/scg-seeds
+	$(BIN)/python benchmarks/throughput.py > docs/results/throughput.md
+	cp runs/demo/demo.md runs/scg-seeds/scg-seeds.md docs/results/
 
 clean:  ## remove environments, build outputs and caches (runs/ is kept)
 	rm -rf $(VENV) $(VENV_LATEST) dist .pytest_cache .ruff_cache .hypothesis

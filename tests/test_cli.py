@@ -89,6 +89,21 @@ def test_each_folder_is_read_by_the_next_command(scg, capsys):
     assert report == json.loads((Path(scg) / "check.json").read_text())
 
 
+def test_draws_in_another_folder_make_it_a_run(scg, own, folder, capsys):
+    other = str(folder / "other")
+    code, drawn = answer(capsys, ["sample", scg, "--chains", "10", "--draws", "20", "--out", other])
+    assert code == 0
+    assert drawn["file"] == f"{other}/draws.nc"
+    assert answer(capsys, ["diagnose", other])[1]["num_chains"] == 10
+    arguments = ["sample", own, "--target", f"{folder}/own.py:bowl", "--out", other]
+    assert "already holds another run" in refusal(capsys, arguments)
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("leapling 0.")
+
+
 def test_a_finished_run_is_not_done_again_nor_overwritten(scg, folder, capsys):
     before = (Path(scg) / "run.json").read_bytes()
     code, summary = answer(capsys, ["train", "scg", *SMALL, "--out", scg])

@@ -33,6 +33,14 @@ def test_readme_code_runs(tmp_path, monkeypatch):
     assert np.array_equal(names["kernel"].masks, names["trained"].kernel.masks)
 
 
+def test_readme_shows_the_table_of_the_demo():
+    demo = (ROOT / "docs" / "results" / "demo.md").read_text()
+    shown = [line for line in demo.splitlines() if line.startswith(("|", "By min_ess"))]
+    assert len(shown) == 7
+    assert "\n".join(shown[:-1]) in (ROOT / "README.md").read_text()
+    assert shown[-1] in (ROOT / "README.md").read_text()
+
+
 def test_own_energy(capsys):
     draws = load("own_energy").main()
     out = capsys.readouterr().out

@@ -87,7 +87,7 @@ def test_autocorrelation_is_drawn_against_gradients():
     assert ax.get_xlabel() == "gradient evaluations"
     assert ax.get_ylabel() == "autocorrelation"
     lines: dict[Any, Any] = {line.get_label(): line for line in ax.lines}
-    np.testing.assert_allclose(lines["HMC tuned"].get_xdata(), 40 * LAGS[1:])
+    np.testing.assert_allclose(lines["HMC tuned"].get_xdata(), 40 * LAGS[1:15])  # as far as the other goes, 590
     np.testing.assert_allclose(lines["L2HMC"].get_ydata(), curves["L2HMC"][1:])
     assert to_hex(lines["L2HMC"].get_color()) == COLOURS["L2HMC"]
     draw(figure)

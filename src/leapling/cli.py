@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,6 +24,7 @@ from leapling.store import (
     HEADER,
     RunError,
     configuration,
+    copy_run,
     fingerprint,
     load_checkpoint,
     load_run,
@@ -201,6 +203,8 @@ class Sample(OnRun):
     def run(self) -> int:
         kernel, energy, header = self.load()
         folder = self.folder()
+        if folder.resolve() != self.run_folder.resolve():
+            copy_run(self.run_folder, folder)  # so that `check` and `diagnose` can read this folder too
         is_exact = self.start != "normal" and isinstance(energy, Target)
         if self.start == "exact" and not is_exact:
             raise ValueError("--start exact needs a target with exact draws, and this one has none; use --start normal")
@@ -223,9 +227,12 @@ class Sample(OnRun):
         if draws.warning:
             _log(f"warning: {draws.warning}")
         start = "exact draws" if is_exact else "N(0, I)"
-        to_netcdf(draws, folder / "draws.nc", seed=self.seed, start=start, target=header["settings"]["target"])
+        file = folder / "draws.nc"
+        if draws.is_interrupted and file.exists():
+            file = folder / "draws-interrupted.nc"  # a whole run is not replaced by a part of one
+        to_netcdf(draws, file, seed=self.seed, start=start, target=header["settings"]["target"])
         result = {
-            "file": str(folder / "draws.nc"),
+            "file": str(file),
             "num_chains": draws.num_chains,
             "num_draws": draws.num_draws,
             "num_warmup": draws.num_warmup,
@@ -285,6 +292,9 @@ class Diagnose(OnRun):
 
 
 def main(arguments: list[str] | None = None) -> int:
+    if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        print(f"leapling {version('leapling')}")
+        return 0
     commands = {"demo": Demo, "train": Train, "sample": Sample, "check": Check, "diagnose": Diagnose}
     command = tyro.extras.subcommand_cli_from_dict(
         commands,

@@ -172,10 +172,27 @@ def save_run(folder: str | os.PathLike, kernel: Kernel, *, best: Kernel | None =
         "arrays": {"file": name, "sha256": digest},
         **sections,
     }
+    _write_header(folder, header)
+
+
+def _write_header(folder: Path, header: dict[str, Any]) -> None:
     write_json(folder / HEADER, header)
     for old in folder.glob("kernel-*.npz"):
-        if old.name != name:
+        if old.name != header["arrays"]["file"]:
             old.unlink()
+
+
+def copy_run(source: Path, folder: Path) -> None:
+    """The same run in another folder; one that holds another run is refused, never overwritten."""
+    header = read_header(source)
+    if (folder / HEADER).exists():
+        if read_header(folder) != header:
+            raise RunError(f"{folder} already holds another run; give another --out")
+        return
+    name = Path(header["arrays"]["file"]).name
+    with atomic_path(folder / name) as temporary:
+        temporary.write_bytes((source / name).read_bytes())
+    _write_header(folder, header)
 
 
 def read_header(folder: str | os.PathLike) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Plots of data in memory. Each returns a Figure, without pyplot and without a change of global settings."""
 
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -31,7 +32,7 @@ STYLE: dict[str, Any] = {
 }
 
 # After Okabe and Ito, distinct to colour-blind readers; darkened, to be read as text. A method keeps its own.
-COLOURS = {"L2HMC": "#c44e00", "HMC tuned": "#0072b2", "HMC M=10": "#333333"}
+COLOURS = {"L2HMC": "#c44e00", "HMC tuned (min_ess)": "#0072b2", "HMC M=10": "#333333"}
 SPARE_COLOURS = ("#008a63", "#a8508a", "#8a6d00", "#3d9bd6")
 REGION_MASSES = (0.5, 0.9, 0.99)
 REGION_COLOURS = ("#a5adb8", "#c4cad2", "#dcdfe4")
@@ -56,13 +57,21 @@ def plot_autocorrelation(
     with _figure(style) as figure:
         ax = figure.add_subplot()
         ax.axhline(0, color="0.75", linewidth=0.6, zorder=0)
+        # A log axis has no place for lag 0, where rho is 1 by definition.
+        points = {
+            label: np.stack([np.arange(1, rho.size) * gradients_per_draw[label], rho[1:]], axis=1)
+            for label, rho in curves.items()
+        }
+        # As far as every curve goes, and the shortest lag of each well within: there are as many lags of each
+        # method, and their costs differ.
+        lags = [xy[:, 0] for xy in points.values() if len(xy)]
+        right = max(min(x[-1] for x in lags), 10 * max(x[0] for x in lags)) if lags else 1.0
         ends: dict[str, np.ndarray] = {}
-        for label, rho in curves.items():
-            # A log axis has no place for lag 0, where rho is 1 by definition.
-            points = np.stack([np.arange(1, rho.size) * gradients_per_draw[label], rho[1:]], axis=1)
-            finite = points[np.isfinite(points).all(axis=1)]
+        for label, xy in points.items():
+            xy = xy[xy[:, 0] <= right]
+            finite = xy[np.isfinite(xy).all(axis=1)]
             name = label if len(finite) else f"{label} (no finite values)"
-            ax.plot(*points.T, color=colours[label], label=name, marker="o", markersize=2.5, markevery=[0])
+            ax.plot(*xy.T, color=colours[label], label=name, marker="o", markersize=2.5, markevery=[0])
             if len(finite):
                 ends[label] = finite[[0, -1]]
         ax.set_xscale("log")
@@ -102,7 +111,10 @@ def plot_chains(
         width = figure.get_figwidth()
         num_columns = max(1, min(len(chains), int(width // 1.6)))
         num_rows = -(-len(chains) // num_columns)
-        figure.set_figheight(num_rows * (width / num_columns + 0.3))
+        # As many characters as the panel is wide, about: a longer name would be cut off by the next one.
+        titles = {label: textwrap.fill(label, int(12 * width / num_columns)) for label in chains}
+        num_lines = max(title.count("\n") for title in titles.values()) + 2
+        figure.set_figheight(num_rows * (width / num_columns + 0.2 + 0.15 * num_lines))
         for i, (label, chain) in enumerate(chains.items()):
             ax = figure.add_subplot(num_rows, num_columns, i + 1)
             if regions is not None:
@@ -111,7 +123,7 @@ def plot_chains(
             ax.plot(x, y, color=colours[label], linewidth=0.4, alpha=0.6)
             ax.scatter(x, y, s=5, color=colours[label], alpha=0.8, linewidths=0)
             ax.set(xlim=limits[0], ylim=limits[1], box_aspect=1, xlabel="$x_1$")
-            ax.set_title(f"{label}\n{len(x):,} draws")
+            ax.set_title(f"{titles[label]}\n{len(x):,} draws")
             if i % num_columns == 0:
                 ax.set_ylabel("$x_2$")
     return figure
