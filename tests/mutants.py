@@ -1,4 +1,4 @@
-"""Wrong L2HMC kernels: the source of the right one with one edit each, on the same weights.
+"""Wrong kernels, L2HMC and LAHMC: the source of the right one with one edit each, on the same weights.
 
 What an edit leaves exact no law of exactness can tell; such edits are listed apart, in `STILL_EXACT`.
 """
@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 
 import leapling.kernels
-from leapling.kernels import L2HMC
+from leapling.kernels import L2HMC, LAHMC
 
-MODULES = ("base", "networks", "leapfrog", "l2hmc")  # in the order of their imports
+MODULES = ("base", "networks", "leapfrog", "l2hmc", "lahmc")  # in the order of their imports
 # Read once, so that an edit of the package while its tests run does not mix two versions.
 SOURCES = {name: (Path(leapling.kernels.__file__).parent / f"{name}.py").read_text() for name in MODULES}
 DATA = ("State", "Phase", "Proposal", "Info")  # plain containers, shared with the original
@@ -56,8 +56,7 @@ def edit(module: str, old: str, new: str) -> tuple[Edit, ...]:
 
 def build(mutant: Mutant, kernel: L2HMC) -> Any:
     """The mutant with the weights, the masks and the step size of `kernel`."""
-    package = "mutant_" + "".join(c if c.isalnum() else "_" for c in mutant.name)
-    module = load(package, mutant.edits)["l2hmc"]
+    module = load(mutant)["l2hmc"]
     widths = (kernel.v_network.bias.shape[0], *(len(layer.bias) for layer in kernel.v_network.hidden))
     twin = module.L2HMC(
         kernel.dim,
@@ -69,10 +68,16 @@ def build(mutant: Mutant, kernel: L2HMC) -> Any:
     return mutant.prepare(jax.tree.unflatten(jax.tree.structure(twin), jax.tree.leaves(kernel)))
 
 
-def load(package: str, edits: tuple[Edit, ...]) -> dict[str, ModuleType]:
+def build_lahmc(mutant: Mutant, kernel: LAHMC) -> Any:
+    """The mutant around the operator of `kernel`, which is the original one."""
+    return load(mutant)["lahmc"].LAHMC(kernel.operator, kernel.num_trajectories, kernel.refreshment)
+
+
+def load(mutant: Mutant) -> dict[str, ModuleType]:
     """The edited kernel modules as a package of their own; everything else is the original."""
+    package = "mutant_" + "".join(c if c.isalnum() else "_" for c in mutant.name)
     sources = dict(SOURCES)
-    for change in (*DESCENT, *edits):
+    for change in (*DESCENT, *mutant.edits):
         count = sources[change.module].count(change.old)
         if count != 1:
             raise ValueError(f"{change.old!r} is {count} times in {change.module}.py, an edit needs it exactly once")
@@ -279,5 +284,53 @@ STILL_EXACT = (
         "eps for eps/2 in the scaling of v and in log|J|",
         edit("leapfrog", "log_scale = eps / 2 * S", "log_scale = eps * S"),
         (),
+    ),
+)
+
+LAHMC_MUTANTS = (
+    Mutant(
+        "one acceptance term dropped: what is left at the other end",
+        edit("lahmc", "jnp.minimum(left[i, j], ratio * left[j, i])", "jnp.minimum(left[i, j], ratio)"),
+        ("invariance",),
+    ),
+    Mutant(
+        "one acceptance term dropped: the ratio",
+        edit("lahmc", "jnp.minimum(left[i, j], ratio * left[j, i])", "jnp.minimum(left[i, j], left[j, i])"),
+        ("invariance",),
+    ),
+    Mutant(
+        "wrong recursion: nothing is subtracted at the other end",
+        edit("lahmc", "jnp.maximum(left[j, i] - back, 0)", "left[j, i]"),
+        ("invariance",),
+    ),
+    Mutant(
+        "wrong recursion: only the last state between is subtracted at the other end",
+        edit("lahmc", "jnp.maximum(left[j, i] - back, 0)", "1 - back"),
+        ("invariance",),
+    ),
+    Mutant(
+        "no flip",
+        edit("lahmc", "(ahead, nothing, self.operator.flip(phase))", "(ahead, nothing, phase)"),
+        ("invariance",),
+    ),
+    Mutant(
+        "log|J| left out of the ratios",
+        edit("lahmc", "weight = log_jacobian - energy_change", "weight = -energy_change"),
+        ("invariance",),
+    ),
+    Mutant(
+        "log|J| of the last trajectory alone",
+        edit("lahmc", "info.log_jacobian + proposal.log_jacobian", "proposal.log_jacobian"),
+        ("invariance",),
+    ),
+    Mutant(
+        "refreshment of the wrong size",
+        edit("lahmc", "jnp.sqrt(1 - beta) * phase.momentum", "(1 - beta) * phase.momentum"),
+        ("invariance",),
+    ),
+    Mutant(
+        "the operator's own flip kept",
+        edit("lahmc", "there = self.operator.flip(proposal.phase)", "there = proposal.phase"),
+        ("invariance",),
     ),
 )

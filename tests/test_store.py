@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from leapling import store
-from leapling.kernels import HMC, L2HMC
+from leapling.coordinates import Affine
+from leapling.kernels import HMC, L2HMC, LAHMC, InCoordinates
 from leapling.store import (
     RunError,
     atomic_path,
@@ -45,7 +46,8 @@ def test_round_trip(run):
     assert leaves_equal(best, kernel(1))
     assert header["settings"] == {"target": "scg"}
     assert header["kernel"] == {
-        "kind": "L2HMC", "dim": 2, "num_steps": 3, "widths": [4, 5], "context_dim": 0, "dtype": "float32",
+        "kind": "L2HMC", "dim": 2, "num_steps": 3, "widths": [4, 5], "context_dim": 0, "heads": "SQT",
+        "dtype": "float32",
     }  # fmt: skip
     assert sorted(path.suffix for path in run.iterdir()) == [".json", ".npz"]
     with pytest.raises(ValueError, match="allow_pickle"):  # the arrays load without pickle, objects never do
@@ -53,7 +55,14 @@ def test_round_trip(run):
 
 
 @pytest.mark.parametrize(
-    "other", [HMC(0.3, 7, length_jitter=0.2), L2HMC(1, 1, widths=(3,), context_dim=2, key=jax.random.key(2))]
+    "other",
+    [
+        HMC(0.3, 7, length_jitter=0.2),
+        L2HMC(1, 1, widths=(3,), context_dim=2, heads="ST", key=jax.random.key(2)),
+        LAHMC(L2HMC(2, 2, key=jax.random.key(2)), 3, 0.7),
+        LAHMC(InCoordinates(HMC(0.3, 7), Affine([1.0, 2.0], [[1.0, 0.0], [0.5, 2.0]])), 2),
+        InCoordinates(HMC(0.3, 7), Affine([1.0, 2.0], [3.0, 4.0])),
+    ],
 )
 def test_other_kernels_round_trip(tmp_path, other):
     save_run(tmp_path, other)

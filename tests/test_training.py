@@ -147,7 +147,7 @@ def test_a_bound_context_is_not_trained():
 
 
 def test_hmc_is_tuned_not_trained():
-    with pytest.raises(ValueError, match="tune_hmc"):
+    with pytest.raises(ValueError, match=r"with leapling\.tune"):
         train(HMC(0.05, 3), bowl, SHORT, dim=2, progress=False)
 
 

@@ -3,20 +3,34 @@
 from importlib.metadata import version
 
 from leapling.chains import Draws, sample
+from leapling.coordinates import Affine, whitening
 from leapling.diagnostics import check_kernel, summarise
 from leapling.energy import tempered
 from leapling.interop import from_netcdf, to_arviz, to_netcdf
-from leapling.kernels import HMC, L2HMC, Info, Kernel, State, cast
+from leapling.kernels import HMC, L2HMC, LAHMC, NICE, InCoordinates, Info, Kernel, State, cast
 from leapling.store import load_run, save_run
-from leapling.training import Recipe, TrainingStopped, TrainResult, preset, train
-from leapling.tuning import tune_hmc
+from leapling.training import (
+    AdversarialRecipe,
+    Recipe,
+    TrainingStopped,
+    TrainResult,
+    preset,
+    train,
+    train_adversarial,
+)
+from leapling.tuning import tune
 
 __version__ = version("leapling")
 
 __all__ = [
     "HMC",
     "L2HMC",
+    "LAHMC",
+    "NICE",
+    "AdversarialRecipe",
+    "Affine",
     "Draws",
+    "InCoordinates",
     "Info",
     "Kernel",
     "Recipe",
@@ -35,5 +49,7 @@ __all__ = [
     "to_arviz",
     "to_netcdf",
     "train",
-    "tune_hmc",
+    "train_adversarial",
+    "tune",
+    "whitening",
 ]

@@ -153,7 +153,8 @@ def sample(
 
     keep_positions = keep == "positions"
     bytes_per_draw = chains * (state.position.dtype.itemsize * (num_dims if keep_positions else 0) + 24)
-    size = int(np.clip(BLOCK_BYTES // bytes_per_draw, 1, min(num_draws, BLOCK_DRAWS)))
+    size = int(np.clip(BLOCK_BYTES // bytes_per_draw, 1, BLOCK_DRAWS))
+    size = min(size, 1 << (num_draws - 1).bit_length())  # few sizes: each is a compilation of its own
     host: dict[str, np.ndarray] = {}
     done = gradients_in_warmup = 0
     is_interrupted = False

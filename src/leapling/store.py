@@ -17,13 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from leapling.coordinates import Affine
 from leapling.energy import as_energy
-from leapling.kernels import HMC, L2HMC, Kernel
+from leapling.kernels import HMC, L2HMC, LAHMC, NICE, InCoordinates, Kernel, MetropolisKernel
 
 FORMAT = 1
 HEADER = "run.json"
 CHECKPOINT = "checkpoint.npz"
-KERNELS = {"HMC": HMC, "L2HMC": L2HMC}
+KERNELS = ("HMC", "L2HMC", "LAHMC", "NICE", "InCoordinates")
 
 TreeLike = TypeVar("TreeLike")
 
@@ -139,10 +140,24 @@ def configuration(kernel: Kernel) -> dict[str, Any]:
             "num_steps": kernel.num_steps,
             "widths": list(kernel.widths),
             "context_dim": kernel.context_dim,
+            "heads": kernel.heads,
             "dtype": str(kernel.log_step_size.dtype),
+        }
+    if isinstance(kernel, NICE):
+        return {
+            "kind": "NICE",
+            "dim": kernel.dim,
+            "num_couplings": kernel.num_couplings,
+            "widths": list(kernel.widths),
+            "dtype": str(kernel.dtype),
         }
     if isinstance(kernel, HMC):
         return {"kind": "HMC"}
+    if isinstance(kernel, LAHMC):
+        return {"kind": "LAHMC", "num_trajectories": kernel.num_trajectories, "inner": configuration(kernel.operator)}
+    if isinstance(kernel, InCoordinates):
+        factor = list(kernel.coordinates.factor.shape)
+        return {"kind": "InCoordinates", "factor": factor, "inner": configuration(kernel.kernel)}
     raise RunError(f"a kernel of type {type(kernel).__name__} cannot be saved; there are {', '.join(KERNELS)}")
 
 
@@ -150,8 +165,17 @@ def rebuild(config: dict[str, Any]) -> Kernel:
     kind = config["kind"]
     if kind not in KERNELS:
         raise RunError(f"the run holds a kernel of kind {kind!r}; this version knows {', '.join(KERNELS)}")
-    settings = {name: value for name, value in config.items() if name != "kind"}
-    return L2HMC(**settings, key=jax.random.key(0)) if kind == "L2HMC" else HMC(**settings)
+    settings = {name: value for name, value in config.items() if name not in ("kind", "inner")}
+    if "inner" in config:
+        inner = rebuild(config["inner"])
+        if kind == "LAHMC":
+            return LAHMC(inner, **settings)
+        assert isinstance(inner, MetropolisKernel)
+        shape = settings["factor"]
+        return InCoordinates(inner, Affine(np.zeros(shape[0]), np.eye(shape[0]) if len(shape) == 2 else np.ones(shape)))
+    if kind in ("L2HMC", "NICE"):
+        return (L2HMC if kind == "L2HMC" else NICE)(**settings, key=jax.random.key(0))
+    return HMC(**settings)
 
 
 def save_run(folder: str | os.PathLike, kernel: Kernel, *, best: Kernel | None = None, **sections: Any) -> None:

@@ -2,6 +2,22 @@
 
 from leapling.kernels.base import Info, Kernel, MetropolisKernel, Phase, Proposal, State, cast
 from leapling.kernels.hmc import HMC
+from leapling.kernels.in_coordinates import InCoordinates
 from leapling.kernels.l2hmc import L2HMC
+from leapling.kernels.lahmc import LAHMC
+from leapling.kernels.nice import NICE
 
-__all__ = ["HMC", "L2HMC", "Info", "Kernel", "MetropolisKernel", "Phase", "Proposal", "State", "cast"]
+__all__ = [
+    "HMC",
+    "L2HMC",
+    "LAHMC",
+    "NICE",
+    "InCoordinates",
+    "Info",
+    "Kernel",
+    "MetropolisKernel",
+    "Phase",
+    "Proposal",
+    "State",
+    "cast",
+]

@@ -37,6 +37,10 @@ class HMC(MetropolisKernel):
         self.step_size_jitter = jnp.asarray(step_size_jitter, float)
         self.length_jitter = jnp.asarray(length_jitter, float)
 
+    def flip(self, phase: Phase) -> Phase:
+        """The operator F."""
+        return Phase(phase.state, -phase.momentum, phase.direction)
+
     def propose(self, energy, phase, *, key):
         x, v, g = phase.state.position, phase.momentum, phase.state.gradient
         dtype = x.dtype
@@ -58,4 +62,4 @@ class HMC(MetropolisKernel):
 
         x, v, u, g = jax.lax.fori_loop(0, num_steps, leapfrog, (x, v, phase.state.energy, g))
         log_jacobian = jnp.where(jnp.all(jnp.isfinite(x), axis=0), jnp.zeros_like(u), -jnp.inf)
-        return Proposal(Phase(State(x, u, g), -v, phase.direction), log_jacobian, num_steps)
+        return Proposal(self.flip(Phase(State(x, u, g), v, phase.direction)), log_jacobian, num_steps)

@@ -34,19 +34,24 @@ class L2HMC(MetropolisKernel):
         widths: Sequence[int] = (10, 10),
         step_size: ArrayLike = 0.1,
         context_dim: int = 0,
+        heads: str = "SQT",
         key: PRNGKeyArray,
         dtype: DTypeLike | None = None,
     ):
+        """`heads` names which of S, Q and T are used; the others are zero, and "" is HMC with two directions."""
         for name, value in (("dim", dim), ("num_steps", num_steps), *(("each of widths", w) for w in widths)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if not widths:
             raise ValueError("widths needs at least one hidden layer, got none; the paper uses (10, 10)")
         require(step_size, lambda v: v > 0, "step_size must be a finite number above 0")
+        if not set(heads) <= set("SQT"):
+            raise ValueError(f"heads must be some of the letters S, Q and T, got {heads!r}")
         dtype = jnp.result_type(float) if dtype is None else dtype
+        shape = {"context_dim": context_dim, "used": heads, "dtype": dtype}
         key_v, key_x, key_masks = jax.random.split(key, 3)
-        self.v_network = Network(dim, widths, context_dim=context_dim, key=key_v, dtype=dtype)
-        self.x_network = Network(dim, widths, context_dim=context_dim, first_factor=2.0, key=key_x, dtype=dtype)
+        self.v_network = Network(dim, widths, key=key_v, **shape)
+        self.x_network = Network(dim, widths, first_factor=2.0, key=key_x, **shape)
         self.log_step_size = jnp.log(jnp.asarray(step_size, dtype))
         self.context = None
         # m^t: floor(dim / 2) ones, placed uniformly. With one coordinate it is empty: x moves in the second half.
@@ -71,8 +76,18 @@ class L2HMC(MetropolisKernel):
         return 0 if self.v_network.context is None else self.v_network.context.shape[1]
 
     @property
+    def heads(self) -> str:
+        return self.v_network.used
+
+    @property
     def step_size(self) -> Float[Array, ""]:
         return jnp.exp(self.log_step_size)
+
+    @property
+    def taus(self) -> Float[Array, "steps 2"]:
+        """tau(t) = (cos 2 pi t/M, sin 2 pi t/M)."""
+        angle = 2 * np.pi * np.arange(self.num_steps) / self.num_steps
+        return jnp.asarray(np.stack([np.cos(angle), np.sin(angle)], axis=1), self.log_step_size.dtype)
 
     def given(self, context: Float[Array, "context *chains"]) -> "L2HMC":
         """The same kernel with its context bound, one for all chains or one per chain: an ordinary kernel."""
@@ -83,21 +98,22 @@ class L2HMC(MetropolisKernel):
             )
         return eqx.tree_at(lambda k: k.context, self, context, is_leaf=lambda leaf: leaf is None)
 
+    def flip(self, phase: Phase) -> Phase:
+        """The operator F."""
+        return Phase(phase.state, phase.momentum, ~phase.direction)
+
     def propose(self, energy: Energy, phase: Phase, *, key) -> Proposal:
         self._check(phase.state.position)
-        angle = 2 * np.pi * np.arange(self.num_steps) / self.num_steps
-        taus = jnp.asarray(np.stack([np.cos(angle), np.sin(angle)], axis=1), self.log_step_size.dtype)
         phase, log_jacobian = run_leapfrog(
             energy,
             phase,
             v_network=self.v_network,
             x_network=self.x_network,
             eps=self.step_size,
-            steps=Step(self.masks, self.v_network.offsets(taus), self.x_network.offsets(taus)),
+            steps=Step(self.masks, self.v_network.offsets(self.taus), self.x_network.offsets(self.taus)),
             context=(self._context_term(self.v_network, phase), self._context_term(self.x_network, phase)),
         )
-        flipped = Phase(phase.state, phase.momentum, ~phase.direction)
-        return Proposal(flipped, log_jacobian, jnp.asarray(self.num_steps, jnp.int32))
+        return Proposal(self.flip(phase), log_jacobian, jnp.asarray(self.num_steps, jnp.int32))
 
     def _context_term(self, network: Network, phase: Phase) -> Array:
         if network.context is None:

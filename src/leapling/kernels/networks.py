@@ -39,6 +39,7 @@ class Network(eqx.Module):
     heads: Dense  # rows: S, then Q, then T
     log_scale_s: Float[Array, " dim"]
     log_scale_q: Float[Array, " dim"]
+    used: str = eqx.field(static=True)  # of S, Q and T; the others are zero
 
     def __init__(
         self,
@@ -47,9 +48,11 @@ class Network(eqx.Module):
         *,
         context_dim: int = 0,
         first_factor: float = 1.0,
+        used: str = "SQT",
         key: PRNGKeyArray,
         dtype: DTypeLike,
     ):
+        self.used = used
         # Initial scales of the authors' code: each input of the first layer has variance 2 / (3 fan_in), twice that
         # (`first_factor`) where half of the input is masked away; the heads start near zero, that is, near HMC.
         keys = jax.random.split(key, len(widths) + 4)
@@ -84,6 +87,9 @@ class Network(eqx.Module):
         s, q, t = jnp.split(self.heads(h), 3)
         s = per_coordinate(jnp.exp(self.log_scale_s), s) * jnp.tanh(s)
         q = per_coordinate(jnp.exp(self.log_scale_q), q) * jnp.tanh(q)
+        s, q, t = (
+            head if name in self.used else jnp.zeros_like(head) for name, head in zip("SQT", (s, q, t), strict=True)
+        )
         return s, q, t
 
 

@@ -1,11 +1,15 @@
-"""Training: the objective, the recipe, and the loop of Algorithm 1."""
+"""Training: the objective, the recipe, and the loop of Algorithm 1; and the adversarial one of A-NICE-MC."""
 
+from leapling.training.adversarial import AdversarialResult, train_adversarial
+from leapling.training.adversarial_recipe import AdversarialRecipe, adversarial_recipe, nice_kernel
 from leapling.training.loop import TrainState
 from leapling.training.objectives import Jump, Objective
 from leapling.training.recipe import Annealing, Preset, Recipe, preset
 from leapling.training.train import Estimate, TrainingStopped, TrainResult, estimate, train
 
 __all__ = [
+    "AdversarialRecipe",
+    "AdversarialResult",
     "Annealing",
     "Estimate",
     "Jump",
@@ -15,7 +19,10 @@ __all__ = [
     "TrainResult",
     "TrainState",
     "TrainingStopped",
+    "adversarial_recipe",
     "estimate",
+    "nice_kernel",
     "preset",
     "train",
+    "train_adversarial",
 ]

@@ -13,7 +13,7 @@ from jaxtyping import Array, DTypeLike, Float
 from tqdm import tqdm
 
 from leapling.checks import dimension
-from leapling.kernels import HMC, Kernel
+from leapling.kernels import HMC, LAHMC, Kernel
 from leapling.training.loop import BLOCK, METRICS, Initial, TrainState, begin, run_block
 from leapling.training.recipe import Recipe
 
@@ -52,12 +52,13 @@ class TrainResult:
     def summary(self) -> dict[str, Any]:
         """JSON-ready."""
         recent = {name: self.history[name][-BLOCK:] for name in METRICS}
+        step_size = float(recent["step_size"][-1])
         return {
             "iterations": len(self.history["loss"]),
             "loss": float(np.mean(recent["loss"])),
             "best_loss": float(self.state.best_loss),
             "acceptance_rate": float(np.mean(recent["acceptance"])),
-            "step_size": float(recent["step_size"][-1]),
+            "step_size": None if np.isnan(step_size) else step_size,  # JSON has no NaN, nor some kernels a step size
             "temperature": float(recent["temperature"][-1]),
             "skipped_iterations": int(np.sum(self.history["skipped"])),
             "num_gradients": self.num_gradients,
@@ -92,7 +93,9 @@ def train(
     `resume` goes on from a state that `on_block` was given, with the same arguments, to the same bits.
     """
     if isinstance(kernel, HMC):
-        raise ValueError("HMC has no networks to train; tune its step size and length with leapling.tune_hmc")
+        raise ValueError("HMC has no networks to train; tune its step size and length with leapling.tune")
+    if isinstance(kernel, LAHMC):
+        raise ValueError("LAHMC is not trained: train its operator first, and put the trained one into LAHMC")
     recipe = Recipe() if recipe is None else recipe
     initial = initial or default_start(kernel, energy, recipe, dim)
     state = resume or begin(kernel, energy, recipe, seed=seed, initial=initial)

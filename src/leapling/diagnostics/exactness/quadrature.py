@@ -75,16 +75,22 @@ def _flow(kernel: Kernel, function: Callable, grid: Grid, key: Array) -> tuple[A
     def statistics(state):
         z = jnp.tensordot(grid.whiten, state.position - grid.centre[:, None], 1)
         first, second = np.triu_indices(dim)
-        return jnp.concatenate([z, z[first] * z[second], state.energy[None], jnp.tanh(2 * z), jnp.sin(3 * z)])
+        values = [z, z[first] * z[second], state.energy[None], jnp.tanh(2 * z), jnp.sin(3 * z)]
+        if hasattr(state, "momentum"):
+            v, d = state.momentum, jnp.where(state.direction, 1, -1).astype(z.dtype)[None]
+            values += [v, v**2, z * v, d * z, d * v]
+        return jnp.concatenate(values)
 
     change = jnp.where((weight > 0)[None], statistics(new) - statistics(state), 0)
     return jnp.mean(weight[None] * change, axis=1), jnp.sum(density * info.acceptance) / jnp.sum(density)
 
 
-def statistic_names(dim: int) -> tuple[str, ...]:
+def statistic_names(dim: int, num: int) -> tuple[str, ...]:
+    """Of the first `num`: a state without momentum has fewer."""
     z = [f"z{i}" for i in range(dim)]
+    kept = (form.format(i=i) for form in ("v{i}", "v{i}^2", "z{i}*v{i}", "d*z{i}", "d*v{i}") for i in range(dim))
     products = [f"{z[i]}*{z[j]}" for i, j in zip(*np.triu_indices(dim), strict=True)]
-    return (*z, *products, "U", *(f"tanh(2 {name})" for name in z), *(f"sin(3 {name})" for name in z))
+    return (*z, *products, "U", *(f"tanh(2 {name})" for name in z), *(f"sin(3 {name})" for name in z), *kept)[:num]
 
 
 def quadrature_law(subject: Subject) -> Law:
@@ -112,7 +118,7 @@ def quadrature_law(subject: Subject) -> Law:
         return flows, float(np.mean([float(acceptance) for _, acceptance in results]))
 
     def judge(flows: np.ndarray) -> tuple[float, float, str]:
-        names = statistic_names(subject.dim)
+        names = statistic_names(subject.dim, flows.shape[1])
         error = flows.std(axis=0, ddof=1) / np.sqrt(len(flows))
         z = np.abs(flows.mean(axis=0)) / np.maximum(error, np.finfo(float).tiny)
         z = np.nan_to_num(z, nan=np.inf)

@@ -7,6 +7,7 @@ no long run, no reference values, no autocorrelation to allow for.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -38,21 +39,33 @@ class RankTest:
 
 
 class Statistics(eqx.Module):
-    """y_i, y_i^2, y_i y_j and U; y are standardised coordinates, in many dimensions a few and projections."""
+    """y_i, y_i^2, y_i y_j and U; y are standardised coordinates, in many dimensions a few and projections.
+
+    Of a state that keeps its momentum also v_i, v_i^2, y_i v_i, and y_i and v_i times the direction d = +-1.
+    """
 
     centre: Array
     weights: Array
 
-    def __call__(self, position: Array, energy: Array) -> Array:
-        y = jnp.tensordot(self.weights, position - self.centre[:, None], 1)
+    def __call__(self, state: Any) -> Array:
+        y = jnp.tensordot(self.weights, state.position - self.centre[:, None], 1)
         first, second = np.triu_indices(len(y))
-        return jnp.concatenate([y, y[first] * y[second], energy[None]])
+        values = [y, y[first] * y[second], state.energy[None]]
+        if hasattr(state, "momentum"):
+            v = jnp.tensordot(self.weights, state.momentum, 1)
+            d = jnp.where(state.direction, 1, -1).astype(v.dtype)[None]
+            values += [v, v**2, y * v, d * y, d * v]
+        return jnp.concatenate(values)
 
-    @property
-    def names(self) -> tuple[str, ...]:
+    def names(self, num: int) -> tuple[str, ...]:
+        """Of the first `num`: a state without momentum has fewer."""
         k, dim = self.weights.shape
         y = [f"x{i}" for i in range(k)] if k == dim else [f"y{i}" for i in range(k)]
-        return (*y, *(f"{y[i]}*{y[j]}" for i, j in zip(*np.triu_indices(k), strict=True)), "U")
+        products = (f"{y[i]}*{y[j]}" for i, j in zip(*np.triu_indices(k), strict=True))
+        kept = (
+            form.format(i=i, y=y[i]) for form in ("v{i}", "v{i}^2", "{y}*v{i}", "d*{y}", "d*v{i}") for i in range(k)
+        )
+        return (*y, *products, "U", *kept)[:num]
 
 
 def make_statistics(subject: Subject, dtype: str) -> Statistics:
@@ -91,12 +104,12 @@ def _two_way_chain(
             old, old_info = backward().step(energy, state, key=key)
             new = _where(i < place, old, new)
             acceptance = jnp.where(i < place, old_info.acceptance, acceptance)
-        return new, (statistics(new.position, new.energy), jnp.mean(acceptance))
+        return new, (statistics(new), jnp.mean(acceptance))
 
     _, (others, acceptance) = jax.lax.scan(
         step, start, (jnp.arange(NUM_STATES - 1, dtype=place.dtype), jnp.stack(keys))
     )
-    return jnp.concatenate([statistics(start.position, start.energy)[None], others]), jnp.mean(acceptance)
+    return jnp.concatenate([statistics(start)[None], others]), jnp.mean(acceptance)
 
 
 def _where(condition: Array, if_true, if_false):
@@ -160,10 +173,13 @@ def rank_test(
             num_batches = 1 if i == 0 else GROWTH
             batches = [run(f"scale {scale} round {i} batch {j}", scale) for j in range(num_batches)]
             acceptances.extend(acceptance for _, acceptance in batches)
+            nonlocal num_statistics
+            num_statistics = len(batches[0][0])
             return uniformity(np.concatenate([rank for rank, _ in batches], axis=1))
 
+        num_statistics = 0
         outcome = sequential_test(p_values)
-        return RankTest(outcome, len(acceptances), float(np.mean(acceptances)), scale, statistics.names)
+        return RankTest(outcome, len(acceptances), float(np.mean(acceptances)), scale, statistics.names(num_statistics))
 
     plain = test(1.0)
     if is_useful(plain.acceptance) or plain.outcome.is_rejected:

@@ -4,6 +4,8 @@ Rounding errors are amplified by the proposal itself, so each point has its own 
 precision times the condition number of the Jacobian over (x, v).
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from leapling.diagnostics.exactness.moves import Moves, Prober
@@ -17,7 +19,8 @@ MAX_ERROR = 0.1  # a point where the tolerance exceeds this says nothing
 
 @np.errstate(invalid="ignore", over="ignore")
 def structural_laws(subject: Subject, names: tuple[str, ...], num_points: int, max_jacobian_dim: int) -> list[Law]:
-    """Round trip in both precisions, log-determinant, antisymmetry."""
+    """Round trip in both precisions, log-determinant, antisymmetry; of LAHMC, those of its operator."""
+    subject = replace(subject, kernel=getattr(subject.kernel, "operator", subject.kernel))
     if not hasattr(subject.kernel, "propose"):
         reason = f"{type(subject.kernel).__name__} has no propose; what its steps leave invariant is what counts"
         return [not_run(name, reason, required=False) for name in names]
