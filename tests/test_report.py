@@ -12,7 +12,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from leapling.report import markdown_table, plot_autocorrelation, plot_chains, plot_training
-from leapling.report.plots import COLOURS, _regions, _running_mean
+from leapling.report.regions import mass_regions
+from leapling.report.style import looks
+from leapling.report.training import running_mean
 from leapling.targets import scg
 
 LAGS = np.arange(60)
@@ -89,7 +91,7 @@ def test_autocorrelation_is_drawn_against_gradients():
     lines: dict[Any, Any] = {line.get_label(): line for line in ax.lines}
     np.testing.assert_allclose(lines["HMC tuned"].get_xdata(), 40 * LAGS[1:15])  # as far as the other goes, 590
     np.testing.assert_allclose(lines["L2HMC"].get_ydata(), curves["L2HMC"][1:])
-    assert to_hex(lines["L2HMC"].get_color()) == COLOURS["L2HMC"]
+    assert to_hex(lines["L2HMC"].get_color()) == looks(["L2HMC"])["L2HMC"]["color"]
     draw(figure)
 
 
@@ -167,13 +169,13 @@ def test_a_chain_is_two_dimensional(shape):
 
 def test_regions_hold_their_mass():
     """A standard normal's region of mass p is the disc where U < -log(1 - p)."""
-    regions = _regions(lambda x: jnp.sum(x**2) / 2, [(-6.0, 6.0), (-6.0, 6.0)])
+    regions = mass_regions(lambda x: jnp.sum(x**2) / 2, [(-6.0, 6.0), (-6.0, 6.0)])
     assert regions is not None
     np.testing.assert_allclose(regions[3][1:], np.sqrt(-np.log(1 - np.array([0.5, 0.9, 0.99]))), rtol=1e-2)
 
 
 def test_an_energy_that_is_nowhere_finite_has_no_regions():
-    assert _regions(lambda x: jnp.sum(x) * jnp.nan, [(-1.0, 1.0), (-1.0, 1.0)]) is None
+    assert mass_regions(lambda x: jnp.sum(x) * jnp.nan, [(-1.0, 1.0), (-1.0, 1.0)]) is None
 
 
 def test_training_has_a_panel_for_each_quantity():
@@ -204,7 +206,7 @@ def test_a_history_without_anything_to_plot_is_refused():
 
 def test_running_mean_passes_over_what_is_not_finite():
     values = np.array([1.0, np.nan, 3.0, np.inf, np.nan, np.nan, 5.0])
-    np.testing.assert_allclose(_running_mean(values, 3), [1, 2, 3, 3, np.nan, 5, 5])
+    np.testing.assert_allclose(running_mean(values, 3), [1, 2, 3, 3, np.nan, 5, 5])
 
 
 @pytest.mark.parametrize("plot", [plot_training, plot_chains, lambda data: plot_autocorrelation(data, {})])
