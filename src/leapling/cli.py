@@ -68,6 +68,29 @@ class Demo(Common):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Reproduce(Common):
+    """The paper's tables and figures, beside the printed numbers; finished pieces are stored and found again."""
+
+    what: Annotated[
+        Literal["all", "ess", "lahmc", "autocorrelation", "chains", "mog2", "burn-in", "ablations", "inertia"],
+        tyro.conf.Positional,
+    ]
+    """One experiment, or all of them and an index page."""
+    preset: Literal["quick", "paper"] = "quick"
+    """One seed at a fifth of the training (minutes), or as published, 5 seeds (hours); seeds count from --seed."""
+
+    def run(self) -> int:
+        from leapling.reproduce import EXPERIMENTS, SCALES, markdown, reproduce
+
+        folder = make_folder(self.out or Path(f"runs/reproduce-{self.preset}"))
+        names = list(EXPERIMENTS) if self.what == "all" else [self.what]
+        results = reproduce(names, folder, SCALES[self.preset].shifted(self.seed))
+        text = "\n".join(markdown(result) for result in results)
+        _show(self, {"folder": str(folder), "results": results}, f"{text}\nwritten to {folder}; see index.html there")
+        return 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Train(Common):
     """Train a kernel on a target: a built-in name, module:function, or file.py:function (an energy of one point)."""
 
@@ -296,6 +319,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"leapling {version('leapling')}")
         return 0
     commands = {"demo": Demo, "train": Train, "sample": Sample, "check": Check, "diagnose": Diagnose}
+    commands = {**commands, "reproduce": Reproduce}
     command = tyro.extras.subcommand_cli_from_dict(
         commands,
         prog="leapling",

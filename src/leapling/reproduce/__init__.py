@@ -1,0 +1,53 @@
+"""The paper's section 5.1 and appendix C.3, whole: every baseline, table and figure."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from leapling.reproduce import ablations, autocorrelation, burn_in, chains, ess, inertia, lahmc, mog2
+from leapling.reproduce.lab import Lab
+from leapling.reproduce.pieces import Pieces
+from leapling.reproduce.result import Result, index_page, markdown, write
+from leapling.reproduce.scale import SCALES, Scale
+from leapling.store import atomic_path
+
+__all__ = ["EXPERIMENTS", "SCALES", "Scale", "markdown", "reproduce"]
+
+EXPERIMENTS: dict[str, Callable[[Lab], Result]] = {
+    "ess": ess.run,
+    "lahmc": lahmc.run,
+    "autocorrelation": autocorrelation.run,
+    "chains": chains.run,
+    "mog2": mog2.run,
+    "burn-in": burn_in.run,
+    "ablations": ablations.run,
+    "inertia": inertia.run,
+}
+
+
+def reproduce(names: list[str], folder: Path, scale: Scale) -> list[dict[str, Any]]:
+    """Run experiments into `folder`, one folder each, and write the index page of all that it holds so far.
+
+    Finished pieces are kept in `folder`/pieces and found again, by the next run and by the other experiments.
+    """
+    lab = Lab(scale, Pieces(folder / "pieces"))
+    results = {}
+    for name in names:
+        print(f"{name}:", file=sys.stderr)
+        results[name] = write(EXPERIMENTS[name](lab), folder / name, scale.name)
+    print(f"{lab.pieces.num_made} pieces made, {lab.pieces.num_reused} found again", file=sys.stderr)
+    known = [results.get(name) or _stored(folder / name, name, scale.name) for name in EXPERIMENTS]
+    with atomic_path(folder / "index.html") as temporary:
+        temporary.write_text(index_page([result for result in known if result]))
+    return list(results.values())
+
+
+def _stored(folder: Path, name: str, preset: str) -> dict[str, Any] | None:
+    """What an earlier run wrote with the same preset."""
+    path = folder / f"{name}.json"
+    if not path.is_file():
+        return None
+    result = json.loads(path.read_text())
+    return result if result.get("preset") == preset else None

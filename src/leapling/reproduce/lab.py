@@ -1,0 +1,219 @@
+"""What the experiments share: trained kernels, tuned baselines, and what a kernel's draws are worth."""
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from leapling.chains import exact_starts, sample
+from leapling.coordinates import whitening
+from leapling.diagnostics import autocorrelation, ess_paper, ess_paper_code, min_ess
+from leapling.kernels import HMC, LAHMC, InCoordinates, Kernel
+from leapling.reproduce.pieces import Pieces
+from leapling.reproduce.scale import Scale
+from leapling.store import configuration, from_arrays, rebuild, to_arrays
+from leapling.targets import TARGETS, Target
+from leapling.training import Preset, adversarial_recipe, nice_kernel, preset, train, train_adversarial
+from leapling.tuning import tune
+
+PAPER_TARGETS = ("icg", "rough-well", "scg", "mog")
+TITLES = {
+    "icg": "ICG, 50-d",
+    "rough-well": "Rough Well",
+    "scg": "SCG",
+    "mog": "MoG",
+    "mog2": "mog2, equal",
+    "mog2-unequal": "mog2, unequal",
+}
+AUTHORS_STEP_SIZES = (0.1, 0.15, 0.2)
+# K and beta of the published code of LAHMC's authors. Their eps, 1, fits their targets; here it is searched for each
+# target (rows "same M", where M is that of L2HMC), or everything is (rows "LAHMC").
+LAHMC_AUTHORS = {"num_trajectories": 4, "refreshment": 0.1}
+LAHMC_GRID = {
+    "num_steps": [1, 2, 5, 10, 20, 40, 80],
+    "num_trajectories": [2, 4],
+    "refreshment": [0.1, 0.5, 1.0],
+}
+MAX_LAG = 1000
+FIGURES = ("ess_paper", "ess_paper_code", "min_ess")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one kernel's draws are worth, per transition; `arrays`: rho, rho_energy, and one chain."""
+
+    figures: dict[str, float]
+    arrays: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Lab:
+    scale: Scale
+    pieces: Pieces
+
+    @property
+    def protocol(self) -> str:
+        return f"{self.scale.num_chains} chains x {self.scale.num_draws:,} transitions from exact draws"
+
+    def preset(self, target: str) -> Preset:
+        return preset(self.scale.name, target)
+
+    # --- learned kernels -----------------------------------------------------------------------------------------
+
+    def trained(self, target: str, seed: int, *, name: str = "", settings: Preset | None = None) -> Kernel:
+        """The last kernel of the preset's recipe, or of `settings`, a variant of it called `name`."""
+        settings = settings or self.preset(target)
+        label = slug("trained", target, *([name] if name else []), seed)
+
+        def make():
+            energy = TARGETS[target]()
+            result = train(settings.build(energy.dim, seed=seed), energy, settings.recipe, seed=seed)
+            kernel = result.kernel
+            return {"kernel": configuration(kernel), "training": result.summary()}, to_arrays(kernel)
+
+        return self.kernel(label, {"preset": repr(settings), "target": target, "seed": seed}, make)
+
+    def kernel(self, label: str, settings: dict[str, Any], make: Callable) -> Kernel:
+        """A stored kernel; `make` gives {"kernel": its configuration} and its arrays."""
+        value, arrays = self.pieces.get(label, settings, make)
+        return from_arrays(rebuild(value["kernel"]), arrays, self.pieces.folder / label)
+
+    def nice(self, target: str, seed: int) -> Kernel:
+        """The NICE operator, trained with the paper's loss by the same loop."""
+        settings = self.preset(target)
+
+        def make():
+            energy = TARGETS[target]()
+            result = train(nice_kernel(energy.dim, seed), energy, settings.recipe, seed=seed)
+            return {"kernel": configuration(result.kernel), "training": result.summary()}, to_arrays(result.kernel)
+
+        return self.kernel(slug("nice", target, seed), {"recipe": repr(settings.recipe)}, make)
+
+    def adversarial(self, target: str, seed: int) -> Kernel:
+        """The NICE operator, trained adversarially: A-NICE-MC."""
+        recipe = adversarial_recipe(target, self.scale.adversarial_share)
+
+        def make():
+            energy = TARGETS[target]()
+            result = train_adversarial(nice_kernel(energy.dim, seed), energy, recipe, seed=seed)
+            return {"kernel": configuration(result.kernel), "gradients": result.num_gradients}, to_arrays(result.kernel)
+
+        return self.kernel(slug("a-nice-mc", target, seed), {"recipe": repr(recipe)}, make)
+
+    # --- baselines -----------------------------------------------------------------------------------------------
+
+    def tuned(self, method: str, target: str, criterion: str) -> tuple[Kernel, dict[str, Any]]:
+        """A baseline and what tuning it found: the best row, the surface, and what it cost."""
+        energy = TARGETS[target]()
+        family, grid = self.family(method, energy, target)
+        settings = {
+            "grid": {name: [float(v) for v in values] for name, values in grid.items()},
+            "gradients": self.scale.tuning_gradients,
+            "chains": self.scale.tuning_chains,
+        }
+
+        def make():
+            found = tune(
+                family,
+                energy,
+                initial_positions=exact_starts(energy, self.scale.tuning_chains, seed=100),
+                grid=grid,
+                criterion=criterion,
+                gradients=self.scale.tuning_gradients,
+                seed=100,
+            )
+            names = [name for name in found.best if name in ("step_size", "num_steps", "length_jitter", *grid)]
+            value = asdict(replace(found, kernel=None)) | {"settings": {name: found.best[name] for name in names}}
+            return value, {}
+
+        value, _ = self.pieces.get(slug("tuned", method, target, criterion), settings, make)
+        return family(**value["settings"]), value
+
+    def family(self, method: str, energy: Target, target: str) -> tuple[Callable[..., Kernel], dict[str, Sequence]]:
+        """What makes the method's kernel from its settings, and the part of the grid that is not the default."""
+        same_length = {"num_steps": [self.preset(target).num_steps], "length_jitter": [0.0]}
+        if method == "HMC same M":
+            return HMC, same_length
+        if method == "HMC same M, authors' steps":
+            return HMC, {**same_length, "step_size": AUTHORS_STEP_SIZES}
+        if method == "HMC tuned":
+            return HMC, {}
+        if method == "HMC whitened":
+            f = whitening(energy.mean, energy.covariance)
+            return partial(_whitened, f), {"length_jitter": [0.0, 0.5]}
+        if method == "LAHMC same M":
+            return _lahmc, {"num_steps": same_length["num_steps"], **{k: [v] for k, v in LAHMC_AUTHORS.items()}}
+        if method == "LAHMC":
+            return _lahmc, LAHMC_GRID
+        raise ValueError(f"there is no baseline {method!r}")
+
+    # --- what draws are worth ------------------------------------------------------------------------------------
+
+    def measured(self, label: str, target: str, kernel: Kernel, seed: int) -> Measured:
+        """The protocol of `ess_paper`: chains from exact draws, true moments."""
+        settings = {
+            "num_chains": self.scale.num_chains,
+            "num_draws": self.scale.num_draws,
+            "kernel": identity(kernel),
+        }
+
+        def make():
+            energy = TARGETS[target]()
+            draws = sample(
+                kernel,
+                energy,
+                num_draws=self.scale.num_draws,
+                seed=seed + 1000,
+                initial_positions=exact_starts(energy, self.scale.num_chains, seed=seed + 1000),
+                warn=False,
+            )
+            rho = autocorrelation(draws.positions, mean=energy.mean, variance=energy.variance)
+            gradients = float(np.mean(draws.statistics["n_steps"]))
+            value = {
+                "ess_paper": ess_paper(rho),
+                "ess_paper_code": ess_paper_code(rho),
+                "min_ess": min_ess(draws.positions, draws.statistics["energy"]),
+                "gradients_per_draw": gradients,
+                "acceptance_rate": float(np.mean(draws.statistics["acceptance_rate"])),
+                "step_size": float(np.mean(draws.statistics["step_size"])),
+            }
+            lags = min(MAX_LAG, self.scale.num_draws // 2)
+            arrays = {
+                "rho": rho[: lags + 1],
+                "rho_energy": autocorrelation(draws.statistics["energy"][:, :, None], max_lag=lags),
+                "chain": draws.positions[0][:, [0, -1]],
+            }
+            return value, arrays
+
+        return Measured(*self.pieces.get(slug("measured", label, target, seed), settings, make))
+
+
+def _whitened(coordinates, **settings) -> Kernel:
+    return InCoordinates(HMC(**settings), coordinates)
+
+
+def _lahmc(*, num_trajectories: int, refreshment: float, **settings) -> Kernel:
+    return LAHMC(HMC(**settings), num_trajectories=int(num_trajectories), refreshment=refreshment)
+
+
+def identity(kernel: Kernel) -> str:
+    """Tells one kernel from another of the same name."""
+    digest = hashlib.sha256(type(kernel).__name__.encode())
+    for name, array in to_arrays(kernel).items():
+        digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def slug(*words: object) -> str:
+    """A file name."""
+    return "-".join(re.sub(r"[^a-z0-9.=]+", "-", str(word).lower()).strip("-") for word in words)
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median and range over seeds."""
+    return {"median": median(values), "min": min(values), "max": max(values)}

@@ -1,0 +1,57 @@
+"""Finished pieces of long experiments: each is stored as it ends, and found again by the next run."""
+
+import json
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leapling.store import atomic_path, make_folder
+
+# A JSON-ready value, and arrays beside it.
+Piece = tuple[dict[str, Any], dict[str, np.ndarray]]
+
+
+class Pieces:
+    """A folder of pieces. One that was made with other settings, or is damaged, is made again."""
+
+    def __init__(self, folder: Path):
+        self.folder = make_folder(folder)
+        self.num_made = self.num_reused = 0
+
+    def get(self, name: str, settings: dict[str, Any], make: Callable[[], Piece]) -> Piece:
+        settings = json.loads(json.dumps({**settings, "library": version("leapling")}))
+        path = self.folder / f"{name}.npz"
+        piece = _load(path, settings)
+        if piece is not None:
+            self.num_reused += 1
+            return piece
+        print(f"  {name} ...", end="", file=sys.stderr, flush=True)
+        began = time.perf_counter()
+        value, arrays = make()
+        value = json.loads(json.dumps(value, allow_nan=False))
+        with atomic_path(path) as temporary, open(temporary, "wb") as file:
+            header = json.dumps({"settings": settings, "value": value})
+            np.savez(file, allow_pickle=False, header=np.array(header), **{f"_{k}": v for k, v in arrays.items()})
+        self.num_made += 1
+        print(f" {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+        return value, arrays
+
+
+def _load(path: Path, settings: dict[str, Any]) -> Piece | None:
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            header = json.loads(str(stored["header"]))
+            if header["settings"] != settings:
+                return None
+            return header["value"], {name[1:]: stored[name] for name in stored.files if name != "header"}
+    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, OSError) as error:
+        print(f"  {path} is damaged ({error}) and is made again", file=sys.stderr)
+        return None
