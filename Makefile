@@ -53,8 +53,12 @@ bench: $(VENV)/.ready  ## measure throughput
 results: $(VENV)/.ready  ## make again the tables that the docs quote
 	$(BIN)/leapling demo --out runs/demo
 	$(BIN)/python benchmarks/scg_seeds.py --out runs/scg-seeds
-	$(BIN)/python benchmarks/throughput.py > docs/results/throughput.md
-	cp runs/demo/demo.md runs/scg-seeds/scg-seeds.md docs/results/
+	$(BIN)/python benchmarks/throughput.py --json docs/results/throughput.json > docs/results/throughput.md
+	$(BIN)/python benchmarks/settings.py rough-well --num-steps 1 2 5 10 --seeds 4 --runs-at-once 48 \
+		--grid step_size=0.1,0.2,0.4,0.8,1.2,1.6 lambda2=0.1,1 --json docs/results/settings.json > docs/results/settings.md
+	$(BIN)/leapling reproduce all --preset paper --out runs/reproduce-paper
+	cp runs/demo/demo.md runs/demo/demo.json runs/scg-seeds/scg-seeds.* runs/reproduce-paper/*/*.md \
+		runs/reproduce-paper/*/*.json docs/results/
 
 clean:  ## remove environments, build outputs and caches (runs/ is kept)
 	rm -rf $(VENV) $(VENV_LATEST) dist .pytest_cache .ruff_cache .hypothesis

@@ -29,13 +29,13 @@ def test_wheel_runs_the_demo_in_a_clean_environment(tmp_path):
     out = tmp_path / "demo"
     result = json.loads(run(bin_folder / "leapling", "demo", "--json", "--out", out, cwd=tmp_path))
     assert result["exactness"]["passed"] is True
-    assert [row["method"] for row in result["table"]] == [
+    assert [row["method"] for row in result["tables"][0]["rows"]] == [
         "L2HMC",
         "HMC tuned (min_ess)",
         "HMC tuned (ess_paper)",
         "HMC M=10",
     ]
-    for row in result["table"]:
+    for row in result["tables"][0]["rows"]:
         assert 0 < row["min_ess"] < 1.5
         assert 0 < row["ess_paper"] < 1.5
     assert json.loads((out / "demo.json").read_text()) == result

@@ -80,12 +80,13 @@ class Reproduce(Common):
     """One seed at a fifth of the training (minutes), or as published, 5 seeds (hours); seeds count from --seed."""
 
     def run(self) -> int:
-        from leapling.reproduce import EXPERIMENTS, SCALES, markdown, reproduce
+        from leapling.report import page_markdown
+        from leapling.reproduce import EXPERIMENTS, SCALES, reproduce
 
         folder = make_folder(self.out or Path(f"runs/reproduce-{self.preset}"))
         names = list(EXPERIMENTS) if self.what == "all" else [self.what]
         results = reproduce(names, folder, SCALES[self.preset].shifted(self.seed))
-        text = "\n".join(markdown(result) for result in results)
+        text = "\n".join(page_markdown(result) for result in results)
         _show(self, {"folder": str(folder), "results": results}, f"{text}\nwritten to {folder}; see index.html there")
         return 0
 

@@ -11,7 +11,7 @@ from leapling.chains import Draws, exact_starts, sample
 from leapling.diagnostics import autocorrelation, check_kernel, summarise
 from leapling.interop import to_netcdf
 from leapling.kernels import HMC, Kernel
-from leapling.report import markdown_table, plot_autocorrelation, plot_chains, plot_training
+from leapling.report import markdown_table, page, page_markdown, plot_autocorrelation, plot_chains, plot_training
 from leapling.store import fingerprint, save_run, write_json
 from leapling.targets import scg
 from leapling.training import preset, train
@@ -29,6 +29,12 @@ COLUMNS = {
     "ess_paper": "ess_paper per draw",
     "ess_paper_per_gradient": "ess_paper per gradient",
     "preparation": "gradients to prepare",
+}
+LAWS = {"name": "law", "status": "status", "measured": "measured", "tolerance": "tolerance", "detail": "detail"}
+FIGURES = {
+    "autocorrelation.png": "Autocorrelation against gradient evaluations",
+    "chains.png": "One chain of each method over the density",
+    "training.png": "Training",
 }
 
 
@@ -91,20 +97,25 @@ def run_demo(folder: Path, *, seed: int = 0) -> tuple[dict[str, Any], str]:
     )
     write_json(folder / "check.json", report.to_dict())
 
-    result = {
-        "target": "scg",
-        "seed": seed,
-        "table": rows,
-        "hmc_surface": {name: found.surface for name, found in tuned.items()},
-        "training": trained.summary(),
-        "exactness": report.to_dict(),
-        "verdict": _verdict(rows),
-        "seconds": round(time.perf_counter() - began, 1),
-    }
+    verdict, exactness = _verdict(rows), report.to_dict()
+    result = page(
+        f"Strongly correlated Gaussian, seed {seed}",
+        f"leapling demo --seed {seed}",
+        f"{NUM_CHAINS} chains x {NUM_DRAWS:,} transitions from exact draws.",
+        [("Methods", COLUMNS, rows), ("Exactness of L2HMC", LAWS, exactness["laws"])],
+        notes=[verdict],
+        figures=FIGURES,
+        target="scg",
+        seed=seed,
+        verdict=verdict,
+        exactness=exactness,
+        training=trained.summary(),
+        seconds=round(time.perf_counter() - began, 1),
+    )
     write_json(folder / "demo.json", result)
-    table = f"{markdown_table(rows, COLUMNS)}\n\n{result['verdict']}\n\n```\n{report}\n```\n"
-    (folder / "demo.md").write_text(f"# Strongly correlated Gaussian, seed {seed}\n\n{table}")
-    return result, table
+    write_json(folder / "hmc-surface.json", {name: found.surface for name, found in tuned.items()})
+    (folder / "demo.md").write_text(page_markdown(result))
+    return result, f"{markdown_table(rows, COLUMNS)}\n\n{verdict}\n\n{report}"
 
 
 def _verdict(rows: list[dict[str, Any]]) -> str:

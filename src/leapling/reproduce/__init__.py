@@ -9,11 +9,11 @@ from typing import Any
 from leapling.reproduce import ablations, autocorrelation, burn_in, chains, ess, inertia, lahmc, mog2
 from leapling.reproduce.lab import Lab
 from leapling.reproduce.pieces import Pieces
-from leapling.reproduce.result import Result, index_page, markdown, write
+from leapling.reproduce.result import Result, index_page, write
 from leapling.reproduce.scale import SCALES, Scale
 from leapling.store import atomic_path
 
-__all__ = ["EXPERIMENTS", "SCALES", "Scale", "markdown", "reproduce"]
+__all__ = ["EXPERIMENTS", "SCALES", "Scale", "reproduce"]
 
 EXPERIMENTS: dict[str, Callable[[Lab], Result]] = {
     "ess": ess.run,

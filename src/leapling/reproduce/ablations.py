@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from leapling.report import plot_ablations
-from leapling.reproduce.lab import PAPER_TARGETS, TITLES, Lab, slug, spread
+from leapling.reproduce.lab import PAPER_TARGETS, TITLES, Lab, count, slug, spread
 from leapling.reproduce.result import Result
 from leapling.training import Jump, Preset
 
@@ -67,7 +67,7 @@ def run(lab: Lab) -> Result:
     result = Result(
         "ablations",
         "Ablations: the reciprocal term, lambda, and S, Q and T",
-        f"{len(lab.scale.few_seeds)} seeds, {lab.protocol}; medians over seeds, per transition.",
+        f"{count(lab.scale.few_seeds)}, {lab.protocol}; medians over seeds, per transition.",
     )
     result.tables.append(("Every variant", COLUMNS, rows))
     for figure in ("ess_paper", "min_ess"):

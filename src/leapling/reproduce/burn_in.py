@@ -10,7 +10,7 @@ from leapling.chains import exact_starts, sample
 from leapling.coordinates import whitening
 from leapling.kernels import Kernel
 from leapling.report import plot_burn_in
-from leapling.reproduce.lab import PAPER_TARGETS, TITLES, Lab, identity, slug, spread
+from leapling.reproduce.lab import PAPER_TARGETS, TITLES, Lab, count, identity, slug, spread
 from leapling.reproduce.result import Result
 from leapling.targets import TARGETS, Target
 
@@ -70,7 +70,7 @@ def run(lab: Lab) -> Result:
     result = Result(
         "burn-in",
         "Burn-in from the initial distribution, with and without the burn-in term",
-        f"{lab.scale.burn_in_chains} chains from the recipe's initial distribution, {len(lab.scale.few_seeds)} seeds, "
+        f"{lab.scale.burn_in_chains} chains from the recipe's initial distribution, {count(lab.scale.few_seeds)}, "
         "medians. The distance is the root mean square, over the coordinates of the whitened target, of the "
         "2-Wasserstein distance between the chains and the target; the floor is that of as many exact draws.",
     )

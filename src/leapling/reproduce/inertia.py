@@ -10,7 +10,7 @@ from leapling.energy import Energy
 from leapling.kernels import HMC, L2HMC
 from leapling.kernels.base import per_coordinate, refresh
 from leapling.report import plot_autocorrelation_panels, plot_inertia
-from leapling.reproduce.lab import Lab, identity, slug, spread
+from leapling.reproduce.lab import Lab, count, identity, slug, spread
 from leapling.reproduce.result import Result
 from leapling.targets import Target, icg
 
@@ -65,7 +65,7 @@ def run(lab: Lab) -> Result:
     result = Result(
         "inertia",
         "ICG: the learned inertia, and mixing across energy levels",
-        f"{len(seeds)} seeds, medians. The step of a coordinate is eps exp(eps Q_x), what one leapfrog step multiplies "
+        f"{count(seeds)}, medians. The step of a coordinate is eps exp(eps Q_x), what one leapfrog step multiplies "
         "its momentum by, a geometric mean over exact draws and the M steps; its response is the root mean square of "
         "dx'_i / dv_i over a whole proposal. A full diagonal inertia tensor has slope 1, plain HMC's step 0. "
         f"The widest coordinate has {sd[-1] / sd[0]:.0f} times the sd of the narrowest.",

@@ -30,9 +30,11 @@ TITLES = {
     "mog2": "mog2, equal",
     "mog2-unequal": "mog2, unequal",
 }
+# The paper's baseline: M of its LAHMC table (gradients / transitions), the step sizes of the authors' code.
+PAPER_STEPS = 10
 AUTHORS_STEP_SIZES = (0.1, 0.15, 0.2)
 # K and beta of the published code of LAHMC's authors. Their eps, 1, fits their targets; here it is searched for each
-# target (rows "same M", where M is that of L2HMC), or everything is (rows "LAHMC").
+# target (rows "LAHMC M=10"), or everything is (rows "LAHMC").
 LAHMC_AUTHORS = {"num_trajectories": 4, "refreshment": 0.1}
 LAHMC_GRID = {
     "num_steps": [1, 2, 5, 10, 20, 40, 80],
@@ -139,15 +141,15 @@ class Lab:
         same_length = {"num_steps": [self.preset(target).num_steps], "length_jitter": [0.0]}
         if method == "HMC same M":
             return HMC, same_length
-        if method == "HMC same M, authors' steps":
-            return HMC, {**same_length, "step_size": AUTHORS_STEP_SIZES}
+        if method == "HMC M=10, authors' steps":
+            return HMC, {"num_steps": [PAPER_STEPS], "length_jitter": [0.0], "step_size": AUTHORS_STEP_SIZES}
         if method == "HMC tuned":
             return HMC, {}
         if method == "HMC whitened":
             f = whitening(energy.mean, energy.covariance)
             return partial(_whitened, f), {"length_jitter": [0.0, 0.5]}
-        if method == "LAHMC same M":
-            return _lahmc, {"num_steps": same_length["num_steps"], **{k: [v] for k, v in LAHMC_AUTHORS.items()}}
+        if method == "LAHMC M=10":
+            return _lahmc, {"num_steps": [PAPER_STEPS], **{k: [v] for k, v in LAHMC_AUTHORS.items()}}
         if method == "LAHMC":
             return _lahmc, LAHMC_GRID
         raise ValueError(f"there is no baseline {method!r}")
@@ -217,3 +219,7 @@ def slug(*words: object) -> str:
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Median and range over seeds."""
     return {"median": median(values), "min": min(values), "max": max(values)}
+
+
+def count(seeds: Sequence[int]) -> str:
+    return f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"

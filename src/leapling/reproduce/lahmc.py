@@ -3,7 +3,7 @@
 from typing import Any
 
 from leapling.kernels import LAHMC
-from leapling.reproduce.lab import LAHMC_AUTHORS, PAPER_TARGETS, TITLES, Lab, Measured, slug, spread
+from leapling.reproduce.lab import LAHMC_AUTHORS, PAPER_TARGETS, TITLES, Lab, Measured, count, slug, spread
 from leapling.reproduce.result import Result
 
 # Gradients, and the printed ESS of L2HMC and of LAHMC; MoG's LAHMC is an upper bound.
@@ -39,15 +39,18 @@ def run(lab: Lab) -> Result:
         learned = [lab.measured("L2HMC", target, k, s) for k, s in zip(kernels, lab.scale.seeds, strict=True)]
         rows.append(row(target, "L2HMC", f"M={steps}, trained", learned, gradients, printed))
         for method, criterion, given in (
-            ("LAHMC same M", "ess_paper", printed_rival),
+            ("LAHMC M=10", "ess_paper", printed_rival),
             ("LAHMC", "ess_paper", None),
             ("LAHMC", "min_ess", None),
         ):
             kernel, found = lab.tuned(method, target, criterion)
             measured = [lab.measured(f"{method} {criterion}", target, kernel, s) for s in lab.scale.seeds]
             settings = ", ".join(f"{name} {value:.3g}" for name, value in found["settings"].items())
-            label = f"{method.replace('same M', f'M={steps}')} ({criterion})"
-            rows.append(row(target, label, settings, measured, gradients, None if target == "mog" else given))
+            rows.append(
+                row(
+                    target, f"{method} ({criterion})", settings, measured, gradients, None if target == "mog" else given
+                )
+            )
         for settings in COMBINED:
             words = f"K {settings['num_trajectories']}, beta {settings['refreshment']:g}"
             label = slug("L2HMC in LAHMC", words)
@@ -59,7 +62,7 @@ def run(lab: Lab) -> Result:
     result = Result(
         "lahmc",
         "Against look-ahead HMC (the table of appendix C.3)",
-        f"{len(lab.scale.seeds)} seeds, {lab.protocol}, "
+        f"{count(lab.scale.seeds)}, {lab.protocol}, "
         "medians over seeds: effective draws are ESS per gradient times the gradients of the printed table. LAHMC is "
         "tuned in step size, length, number of trajectories K and refreshment beta, by the figure in brackets per "
         "gradient; its lock-step waste is not charged.",

@@ -9,9 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from leapling.store import atomic_path, make_folder
+
+PIECES_PER_CACHE = 16
 
 # A JSON-ready value, and arrays beside it.
 Piece = tuple[dict[str, Any], dict[str, np.ndarray]]
@@ -39,6 +42,9 @@ class Pieces:
             header = json.dumps({"settings": settings, "value": value})
             np.savez(file, allow_pickle=False, header=np.array(header), **{f"_{k}": v for k, v in arrays.items()})
         self.num_made += 1
+        # Every piece compiles, and a process that keeps a few hundred programs runs out of memory mappings.
+        if self.num_made % PIECES_PER_CACHE == 0:
+            jax.clear_caches()
         print(f" {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
         return value, arrays
 

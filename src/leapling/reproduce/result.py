@@ -1,50 +1,39 @@
-"""What an experiment found, and how it is written down: JSON, Markdown that is made from the JSON alone, pictures."""
+"""What an experiment found, and how it is written down: a page, its pictures, and an index of all."""
 
 import html
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from leapling.report import markdown_table
+from leapling.report import markdown_table, page, page_markdown
+from leapling.report.pages import Table
 from leapling.store import atomic_path, make_folder, write_json
 
 
 @dataclass
 class Result:
-    """`tables` are (caption, columns, rows); `figures` are name -> (caption, figure)."""
+    """`figures` are name -> (caption, figure)."""
 
     name: str
     title: str
     protocol: str
     notes: list[str] = field(default_factory=list)
-    tables: list[tuple[str, dict[str, str], list[dict[str, Any]]]] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     figures: dict[str, tuple[str, Figure]] = field(default_factory=dict)
 
     def to_dict(self, preset: str) -> dict[str, Any]:
-        value = {
-            "experiment": self.name,
-            "preset": preset,
-            "command": f"leapling reproduce {self.name} --preset {preset}",
-            "title": self.title,
-            "protocol": self.protocol,
-            "notes": self.notes,
-            "tables": [{"caption": c, "columns": columns, "rows": rows} for c, columns, rows in self.tables],
-            "figures": [{"file": f"{name}.png", "caption": caption} for name, (caption, _) in self.figures.items()],
-        }
-        return json.loads(json.dumps(value, allow_nan=False))
-
-
-def markdown(result: dict[str, Any]) -> str:
-    """The page of a result, from what its JSON holds."""
-    blocks = [f"# {result['title']}", f"Made by `{result['command']}`. {result['protocol']}"]
-    blocks += result["notes"]
-    for table in result["tables"]:
-        blocks += [f"**{table['caption']}**", markdown_table(table["rows"], table["columns"])]
-    blocks += [f"Figure `{figure['file']}`: {figure['caption']}" for figure in result["figures"]]
-    return "\n\n".join(blocks) + "\n"
+        return page(
+            self.title,
+            f"leapling reproduce {self.name} --preset {preset}",
+            self.protocol,
+            self.tables,
+            notes=self.notes,
+            figures={f"{name}.png": caption for name, (caption, _) in self.figures.items()},
+            experiment=self.name,
+            preset=preset,
+        )
 
 
 def write(result: Result, folder: Path, preset: str) -> dict[str, Any]:
@@ -54,7 +43,7 @@ def write(result: Result, folder: Path, preset: str) -> dict[str, Any]:
         with atomic_path(folder / f"{name}.png") as temporary:
             figure.savefig(temporary, format="png")
     with atomic_path(folder / f"{result.name}.md") as temporary:
-        temporary.write_text(markdown(value))
+        temporary.write_text(page_markdown(value))
     write_json(folder / f"{result.name}.json", value)
     return value
 
