@@ -1,6 +1,7 @@
 """Algorithm 1: what it computes, what it refuses, and that it goes on where it was stopped."""
 
 import dataclasses
+import json
 from typing import Any
 
 import equinox as eqx
@@ -191,6 +192,13 @@ def test_start_outside_the_support_is_refused():
 def test_bad_recipes_are_refused(change, said):
     with pytest.raises(ValueError, match=said):
         Recipe(**change)
+
+
+def test_a_summary_before_the_temperature_is_final_is_json():
+    recipe = Recipe(60, 8, temperature=Annealing(10.0, 0.98, 30))
+    summary = train(L2HMC(2, 2, key=jax.random.key(0)), bowl, recipe, progress=False).summary()
+    assert summary["best_loss"] is None
+    assert json.loads(json.dumps(summary, allow_nan=False))["temperature"] == pytest.approx(9.8)
 
 
 def test_presets():

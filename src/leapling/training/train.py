@@ -50,16 +50,18 @@ class TrainResult:
         return int(np.sum(self.history["gradients"], dtype=np.float64)) + self.state.chains.energy.size
 
     def summary(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """JSON-ready. None: a kernel without step size, no loss yet at the final temperature."""
         recent = {name: self.history[name][-BLOCK:] for name in METRICS}
-        step_size = float(recent["step_size"][-1])
+        figures = {
+            "loss": np.mean(recent["loss"]),
+            "best_loss": self.state.best_loss,
+            "acceptance_rate": np.mean(recent["acceptance"]),
+            "step_size": recent["step_size"][-1],
+            "temperature": recent["temperature"][-1],
+        }
         return {
             "iterations": len(self.history["loss"]),
-            "loss": float(np.mean(recent["loss"])),
-            "best_loss": float(self.state.best_loss),
-            "acceptance_rate": float(np.mean(recent["acceptance"])),
-            "step_size": None if np.isnan(step_size) else step_size,  # JSON has no NaN, nor some kernels a step size
-            "temperature": float(recent["temperature"][-1]),
+            **{name: float(value) if np.isfinite(value) else None for name, value in figures.items()},
             "skipped_iterations": int(np.sum(self.history["skipped"])),
             "num_gradients": self.num_gradients,
             "compile_seconds": round(self.compile_seconds, 3),
