@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from leapling.energy import Energy
 from leapling.kernels import HMC, L2HMC
-from leapling.kernels.base import per_coordinate, refresh
+from leapling.kernels.base import refresh
 from leapling.report import plot_autocorrelation_panels, plot_inertia
 from leapling.reproduce.lab import Lab, count, identity, slug, spread
 from leapling.reproduce.result import Result
@@ -57,7 +57,7 @@ def run(lab: Lab) -> Result:
                 "method": method,
                 "slope": slope(sd, steps[method]),
                 "slope_response": slope(sd, responses[method]),
-                "response_ratio": responses[method][-1] / responses[method][0],
+                "response_ratio": float(responses[method][-1] / responses[method][0]),
                 "lag_x": spread([float(m.arrays["rho"][1]) for m in here])["median"],
                 "lag_energy": spread([float(m.arrays["rho_energy"][1]) for m in here])["median"],
             }
@@ -107,11 +107,11 @@ def _inertia(kernel: L2HMC, target: Target, x: Array, key: Array) -> tuple[Array
 
     def log_step(_, step) -> tuple[None, Float[Array, " dim"]]:
         mask, offset = step
-        moving = jnp.broadcast_to(per_coordinate(mask, x), x.shape)
-        halves = [
-            kernel.x_network(jnp.where(half, 0, x), v, per_coordinate(offset, x))[1] for half in (moving, ~moving)
-        ]
-        q = jnp.where(moving, *halves)
+
+        def q_of_one(x: Array, v: Array) -> Array:
+            return jnp.where(mask, *(kernel.x_network(jnp.where(half, 0, x), v, offset)[1] for half in (mask, ~mask)))
+
+        q = jax.vmap(q_of_one, in_axes=1, out_axes=1)(x, v)
         return None, jnp.mean(kernel.log_step_size + kernel.step_size * q, axis=1)
 
     _, log_steps = jax.lax.scan(log_step, None, (kernel.masks, kernel.x_network.offsets(kernel.taus)))

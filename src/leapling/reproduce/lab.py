@@ -41,8 +41,17 @@ LAHMC_GRID = {
     "num_trajectories": [2, 4],
     "refreshment": [0.1, 0.5, 1.0],
 }
+STEP_SIZES = (0.03, 0.05, 0.07, 0.1, 0.13, 0.16, 0.2, 0.25, 0.3, 0.36)
 MAX_LAG = 1000
 FIGURES = ("ess_paper", "ess_paper_code", "min_ess")
+STEP_FIGURES = ("step_size", "acceptance_rate", "gradients_per_draw", *FIGURES)
+STEP_COLUMNS = {
+    "target": "target",
+    "step_size": "step size",
+    "acceptance_rate": "acceptance",
+    "gradients_per_draw": "gradients per draw",
+    **{name: name for name in FIGURES},
+}
 
 
 @dataclass(frozen=True)
@@ -141,6 +150,8 @@ class Lab:
         same_length = {"num_steps": [self.preset(target).num_steps], "length_jitter": [0.0]}
         if method == "HMC same M":
             return HMC, same_length
+        if method == "HMC M=10":
+            return HMC, {"num_steps": [PAPER_STEPS], "length_jitter": [0.0]}
         if method == "HMC M=10, authors' steps":
             return HMC, {"num_steps": [PAPER_STEPS], "length_jitter": [0.0], "step_size": AUTHORS_STEP_SIZES}
         if method == "HMC tuned":
@@ -153,6 +164,17 @@ class Lab:
         if method == "LAHMC":
             return _lahmc, LAHMC_GRID
         raise ValueError(f"there is no baseline {method!r}")
+
+    def by_step_size(self, method: str, target: str) -> list[dict[str, Any]]:
+        """A baseline whose step size alone is free, at many of them; one seed."""
+        family, grid = self.family(method, TARGETS[target](), target)
+        settings = {name: values[0] for name, values in grid.items()}
+        rows = []
+        for step_size in STEP_SIZES:
+            kernel = family(**settings, step_size=step_size)
+            measured = self.measured(f"{method} step {step_size:g}", target, kernel, self.scale.seeds[0])
+            rows.append({"target": TITLES[target], **{name: measured.figures[name] for name in STEP_FIGURES}})
+        return rows
 
     # --- what draws are worth ------------------------------------------------------------------------------------
 
@@ -219,6 +241,11 @@ def slug(*words: object) -> str:
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Median and range over seeds."""
     return {"median": median(values), "min": min(values), "max": max(values)}
+
+
+def closest(rows: Sequence[dict[str, Any]], figure: str, printed: float) -> dict[str, Any]:
+    """The row whose figure is the fewest times off."""
+    return min(rows, key=lambda row: abs(np.log(max(row[figure], 1e-12) / printed)))
 
 
 def count(seeds: Sequence[int]) -> str:

@@ -53,7 +53,7 @@ def _load(path: Path, settings: dict[str, Any]) -> Piece | None:
     if not path.is_file():
         return None
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             header = json.loads(str(stored["header"]))
             if header["settings"] != settings:
                 return None
