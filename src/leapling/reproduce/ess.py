@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from leapling.report import plot_ess_bars, plot_surface
+from leapling.reproduce.baselines import PAPER_STEPS
 from leapling.reproduce.lab import (
     FIGURES,
-    PAPER_STEPS,
     PAPER_TARGETS,
     TITLES,
     Lab,

@@ -1,23 +1,23 @@
 """What the experiments share: trained kernels, tuned baselines, and what a kernel's draws are worth."""
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from leapling.chains import exact_starts, sample
-from leapling.coordinates import whitening
 from leapling.diagnostics import autocorrelation, ess_paper, ess_paper_code, min_ess
-from leapling.kernels import HMC, LAHMC, InCoordinates, Kernel
+from leapling.kernels import Kernel
+from leapling.reproduce.baselines import baseline
 from leapling.reproduce.pieces import Pieces
 from leapling.reproduce.scale import Scale
 from leapling.store import configuration, from_arrays, rebuild, to_arrays
-from leapling.targets import TARGETS, Target
+from leapling.targets import TARGETS
 from leapling.training import Preset, adversarial_recipe, nice_kernel, preset, train, train_adversarial
 from leapling.tuning import tune
 
@@ -30,9 +30,7 @@ TITLES = {
     "mog2": "mog2, equal",
     "mog2-unequal": "mog2, unequal",
 }
-# The paper's baseline: M of its LAHMC table (gradients / transitions), the step sizes of the authors' code.
-PAPER_STEPS = 10
-AUTHORS_STEP_SIZES = (0.1, 0.15, 0.2)
+STEP_SIZES = (0.1, 0.15, 0.2)
 # K and beta of the published code of LAHMC's authors. Their eps, 1, fits their targets; here it is searched for each
 # target (rows "LAHMC M=10"), or everything is (rows "LAHMC").
 LAHMC_AUTHORS = {"num_trajectories": 4, "refreshment": 0.1}
@@ -121,7 +119,7 @@ class Lab:
     def tuned(self, method: str, target: str, criterion: str) -> tuple[Kernel, dict[str, Any]]:
         """A baseline and what tuning it found: the best row, the surface, and what it cost."""
         energy = TARGETS[target]()
-        family, grid = self.family(method, energy, target)
+        family, grid = self.family(method, target)
         settings = {
             "grid": {name: [float(v) for v in values] for name, values in grid.items()},
             "gradients": self.scale.tuning_gradients,
@@ -145,29 +143,12 @@ class Lab:
         value, _ = self.pieces.get(slug("tuned", method, target, criterion), settings, make)
         return family(**value["settings"]), value
 
-    def family(self, method: str, energy: Target, target: str) -> tuple[Callable[..., Kernel], dict[str, Sequence]]:
-        """What makes the method's kernel from its settings, and the part of the grid that is not the default."""
-        same_length = {"num_steps": [self.preset(target).num_steps], "length_jitter": [0.0]}
-        if method == "HMC same M":
-            return HMC, same_length
-        if method == "HMC M=10":
-            return HMC, {"num_steps": [PAPER_STEPS], "length_jitter": [0.0]}
-        if method == "HMC M=10, authors' steps":
-            return HMC, {"num_steps": [PAPER_STEPS], "length_jitter": [0.0], "step_size": AUTHORS_STEP_SIZES}
-        if method == "HMC tuned":
-            return HMC, {}
-        if method == "HMC whitened":
-            f = whitening(energy.mean, energy.covariance)
-            return partial(_whitened, f), {"length_jitter": [0.0, 0.5]}
-        if method == "LAHMC M=10":
-            return _lahmc, {"num_steps": [PAPER_STEPS], **{k: [v] for k, v in LAHMC_AUTHORS.items()}}
-        if method == "LAHMC":
-            return _lahmc, LAHMC_GRID
-        raise ValueError(f"there is no baseline {method!r}")
+    def family(self, method: str, target: str) -> tuple[Callable[..., Kernel], dict[str, Sequence]]:
+        return baseline(method, TARGETS[target](), self.preset(target).num_steps)
 
     def by_step_size(self, method: str, target: str) -> list[dict[str, Any]]:
         """A baseline whose step size alone is free, at many of them; one seed."""
-        family, grid = self.family(method, TARGETS[target](), target)
+        family, grid = self.family(method, target)
         settings = {name: values[0] for name, values in grid.items()}
         rows = []
         for step_size in STEP_SIZES:
@@ -217,17 +198,9 @@ class Lab:
         return Measured(*self.pieces.get(slug("measured", label, target, seed), settings, make))
 
 
-def _whitened(coordinates, **settings) -> Kernel:
-    return InCoordinates(HMC(**settings), coordinates)
-
-
-def _lahmc(*, num_trajectories: int, refreshment: float, **settings) -> Kernel:
-    return LAHMC(HMC(**settings), num_trajectories=int(num_trajectories), refreshment=refreshment)
-
-
 def identity(kernel: Kernel) -> str:
     """Tells one kernel from another of the same name."""
-    digest = hashlib.sha256(type(kernel).__name__.encode())
+    digest = hashlib.sha256(json.dumps(configuration(kernel)).encode())
     for name, array in to_arrays(kernel).items():
         digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:16]

@@ -4,9 +4,8 @@ from typing import Any
 
 from leapling.kernels import LAHMC
 from leapling.report import plot_ess_bars
+from leapling.reproduce.baselines import LAHMC_AUTHORS, PAPER_STEPS
 from leapling.reproduce.lab import (
-    LAHMC_AUTHORS,
-    PAPER_STEPS,
     PAPER_TARGETS,
     STEP_COLUMNS,
     TITLES,
