@@ -14,8 +14,8 @@ import numpy as np
 
 from leapling.chains import exact_starts, sample
 from leapling.diagnostics import autocorrelation, ess_paper, ess_paper_code, min_ess
+from leapling.files import make_folder, write_json
 from leapling.report import markdown_table, page, page_markdown
-from leapling.store import make_folder, write_json
 from leapling.targets import scg
 from leapling.training import Preset, preset, train
 

@@ -11,9 +11,9 @@ import pytest
 
 import leapling.chains as chains_module
 from leapling.chains import sample
+from leapling.files import RunError
 from leapling.interop import from_netcdf, to_arviz, to_netcdf
 from leapling.kernels import HMC, L2HMC
-from leapling.store import RunError
 from leapling.targets import scg
 
 

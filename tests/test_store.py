@@ -8,20 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from leapling import store
+from leapling import arrays, files, store
 from leapling.coordinates import Affine
+from leapling.files import RunError, atomic_path, make_folder
 from leapling.kernels import HMC, L2HMC, LAHMC, InCoordinates
-from leapling.store import (
-    RunError,
-    atomic_path,
-    fingerprint,
-    load_checkpoint,
-    load_run,
-    make_folder,
-    same_target,
-    save_checkpoint,
-    save_run,
-)
+from leapling.store import fingerprint, load_checkpoint, load_run, same_target, save_checkpoint, save_run
 from leapling.targets import mog, scg
 
 
@@ -51,7 +42,7 @@ def test_round_trip(run):
     }  # fmt: skip
     assert sorted(path.suffix for path in run.iterdir()) == [".json", ".npz"]
     with pytest.raises(ValueError, match="allow_pickle"):  # the arrays load without pickle, objects never do
-        store._pack({"object": np.array([object()])})
+        arrays.pack({"object": np.array([object()])})
 
 
 @pytest.mark.parametrize(
@@ -132,7 +123,7 @@ def test_damage_is_named(run, damage, said):
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "value.json"
-    store.write_json(path, {"a": 1})
+    files.write_json(path, {"a": 1})
 
     def write_half(temporary):
         temporary.write_text('{"a": ')
@@ -143,7 +134,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     assert json.loads(path.read_text()) == {"a": 1}
     assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(ValueError, match="not JSON compliant"):
-        store.write_json(path, {"a": float("nan")})
+        files.write_json(path, {"a": float("nan")})
     assert json.loads(path.read_text()) == {"a": 1}
 
 

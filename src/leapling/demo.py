@@ -9,10 +9,11 @@ import numpy as np
 
 from leapling.chains import Draws, exact_starts, sample
 from leapling.diagnostics import autocorrelation, check_kernel, summarise
+from leapling.files import write_json
 from leapling.interop import to_netcdf
 from leapling.kernels import HMC, Kernel
 from leapling.report import markdown_table, page, page_markdown, plot_autocorrelation, plot_chains, plot_training
-from leapling.store import fingerprint, save_run, write_json
+from leapling.store import fingerprint, save_run
 from leapling.targets import scg
 from leapling.training import preset, train
 from leapling.tuning import CRITERIA, tune

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from leapling.chains import Draws
-from leapling.store import RunError, atomic_path
+from leapling.files import RunError, atomic_path
 
 
 def to_datasets(draws: Draws, **attributes: Any) -> dict[str, Any]:

@@ -4,105 +4,25 @@ import hashlib
 import json
 import math
 import os
-import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import version
-from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from leapling.arrays import TreeLike, from_arrays, pack, to_arrays, unpack
 from leapling.coordinates import Affine
 from leapling.energy import as_energy
+from leapling.files import RunError, atomic_path, make_folder, write_json
 from leapling.kernels import HMC, L2HMC, LAHMC, NICE, InCoordinates, Kernel, MetropolisKernel
 
 FORMAT = 1
 HEADER = "run.json"
 CHECKPOINT = "checkpoint.npz"
 KERNELS = ("HMC", "L2HMC", "LAHMC", "NICE", "InCoordinates")
-
-TreeLike = TypeVar("TreeLike")
-
-
-class RunError(ValueError):
-    """A run folder that is missing, damaged, or of something else."""
-
-
-@contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path` that takes its place when the block ends well: whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def make_folder(folder: str | os.PathLike) -> Path:
-    """Make the output folder and prove that it can be written, before any work is done."""
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with atomic_path(folder / "probe") as temporary:
-            temporary.write_bytes(b"")
-        (folder / "probe").unlink()
-    except OSError as error:
-        raise RunError(
-            f"cannot write to the output folder {folder} ({error.strerror}); give another with --out"
-        ) from error
-    return folder
-
-
-def write_json(path: Path, value: Any) -> None:
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n")
-
-
-# --- arrays by name ----------------------------------------------------------------------------------------------
-
-
-def to_arrays(tree: Any) -> dict[str, np.ndarray]:
-    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, eqx.is_array))
-    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf) for path, leaf in leaves}
-
-
-def from_arrays(like: TreeLike, arrays: dict[str, np.ndarray], where: Path) -> TreeLike:
-    """`like` with its arrays replaced by the stored ones of the same names, shapes and dtypes."""
-    expected = to_arrays(like)
-    if missing := sorted(expected.keys() - arrays.keys()):
-        raise RunError(f"{where} lacks the array {missing[0]!r} (and {len(missing) - 1} more); it is of another kernel")
-    for name, array in expected.items():
-        stored = arrays[name]
-        if (stored.shape, stored.dtype) != (array.shape, array.dtype):
-            raise RunError(
-                f"{where} holds {name!r} as {stored.dtype}{list(stored.shape)} where {array.dtype}{list(array.shape)} "
-                "is needed; it is of another kernel"
-            )
-    real, static = eqx.partition(like, eqx.is_array)
-    names = iter(expected)
-    return eqx.combine(jax.tree.map(lambda _: jnp.asarray(arrays[next(names)]), real), static)
-
-
-def _pack(arrays: dict[str, np.ndarray]) -> bytes:
-    buffer = BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
-
-
-def _unpack(data: bytes, where: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(BytesIO(data), allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, OSError) as error:
-        raise RunError(f"{where} is damaged or not an array file ({error}); train again, or restore a copy") from error
 
 
 # --- the target, recognised by its values ------------------------------------------------------------------------
@@ -184,7 +104,7 @@ def save_run(folder: str | os.PathLike, kernel: Kernel, *, best: Kernel | None =
     The header names the arrays and is written last: whoever reads it finds arrays that belong to it.
     """
     folder = make_folder(folder)
-    data = _pack(to_arrays({"kernel": kernel, "best": kernel if best is None else best}))
+    data = pack(to_arrays({"kernel": kernel, "best": kernel if best is None else best}))
     digest = hashlib.sha256(data).hexdigest()
     name = f"kernel-{digest[:12]}.npz"
     with atomic_path(folder / name) as temporary:
@@ -252,7 +172,7 @@ def load_run(folder: str | os.PathLike, which: str = "kernel") -> tuple[Any, dic
     if hashlib.sha256(data).hexdigest() != header["arrays"]["sha256"]:
         raise RunError(f"{path} is truncated or was changed (its checksum differs); train again, or restore a copy")
     prefix = f"{which}."
-    arrays = {n.removeprefix(prefix): a for n, a in _unpack(data, path).items() if n.startswith(prefix)}
+    arrays = {n.removeprefix(prefix): a for n, a in unpack(data, path).items() if n.startswith(prefix)}
     try:
         kernel = rebuild(header["kernel"])
     except TypeError as error:
@@ -266,7 +186,7 @@ def load_run(folder: str | os.PathLike, which: str = "kernel") -> tuple[Any, dic
 def save_checkpoint(folder: str | os.PathLike, state: Any, settings: dict[str, Any]) -> None:
     arrays = to_arrays(state)
     with atomic_path(Path(folder) / CHECKPOINT) as temporary:
-        temporary.write_bytes(_pack({**arrays, "settings": np.array(json.dumps(settings, sort_keys=True))}))
+        temporary.write_bytes(pack({**arrays, "settings": np.array(json.dumps(settings, sort_keys=True))}))
 
 
 def load_checkpoint(folder: str | os.PathLike, like: TreeLike, settings: dict[str, Any]) -> TreeLike | None:
@@ -274,7 +194,7 @@ def load_checkpoint(folder: str | os.PathLike, like: TreeLike, settings: dict[st
     path = Path(folder) / CHECKPOINT
     if not path.is_file():
         return None
-    arrays = _unpack(path.read_bytes(), path)
+    arrays = unpack(path.read_bytes(), path)
     if "settings" not in arrays:
         raise RunError(f"{path} is not a checkpoint of leapling; give another --out")
     stored = json.loads(str(arrays.pop("settings")))

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from leapling.files import atomic_path
 from leapling.reproduce import ablations, autocorrelation, burn_in, chains, ess, inertia, lahmc, mog2
 from leapling.reproduce.lab import Lab
 from leapling.reproduce.pieces import Pieces
 from leapling.reproduce.result import Result, index_page, write
 from leapling.reproduce.scale import SCALES, Scale
-from leapling.store import atomic_path
 
 __all__ = ["EXPERIMENTS", "SCALES", "Scale", "reproduce"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from leapling.store import atomic_path, make_folder
+from leapling.files import atomic_path, make_folder
 
 PIECES_PER_CACHE = 16
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from leapling.files import atomic_path, make_folder, write_json
 from leapling.report import markdown_table, page, page_markdown
 from leapling.report.pages import Table
-from leapling.store import atomic_path, make_folder, write_json
 
 
 @dataclass
