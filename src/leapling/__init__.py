@@ -7,7 +7,7 @@ from leapling.coordinates import Affine, whitening
 from leapling.diagnostics import check_kernel, summarise
 from leapling.energy import tempered
 from leapling.interop import from_netcdf, to_arviz, to_netcdf
-from leapling.kernels import HMC, L2HMC, LAHMC, NICE, InCoordinates, Info, Kernel, State, cast
+from leapling.kernels import HMC, L2HMC, LAHMC, NICE, Cycle, InCoordinates, Info, Kernel, Mixture, State, cast
 from leapling.store import load_run, save_run
 from leapling.training import (
     AdversarialRecipe,
@@ -29,10 +29,12 @@ __all__ = [
     "NICE",
     "AdversarialRecipe",
     "Affine",
+    "Cycle",
     "Draws",
     "InCoordinates",
     "Info",
     "Kernel",
+    "Mixture",
     "Recipe",
     "State",
     "TrainResult",

@@ -17,12 +17,12 @@ from leapling.arrays import TreeLike, from_arrays, pack, to_arrays, unpack
 from leapling.coordinates import Affine
 from leapling.energy import as_energy
 from leapling.files import RunError, atomic_path, make_folder, write_json
-from leapling.kernels import HMC, L2HMC, LAHMC, NICE, InCoordinates, Kernel, MetropolisKernel
+from leapling.kernels import HMC, L2HMC, LAHMC, NICE, Composed, Cycle, InCoordinates, Kernel, MetropolisKernel, Mixture
 
 FORMAT = 1
 HEADER = "run.json"
 CHECKPOINT = "checkpoint.npz"
-KERNELS = ("HMC", "L2HMC", "LAHMC", "NICE", "InCoordinates")
+KERNELS = ("HMC", "L2HMC", "LAHMC", "NICE", "InCoordinates", "Mixture", "Cycle")
 
 
 # --- the target, recognised by its values ------------------------------------------------------------------------
@@ -78,6 +78,8 @@ def configuration(kernel: Kernel) -> dict[str, Any]:
     if isinstance(kernel, InCoordinates):
         factor = list(kernel.coordinates.factor.shape)
         return {"kind": "InCoordinates", "factor": factor, "inner": configuration(kernel.kernel)}
+    if isinstance(kernel, Composed):
+        return {"kind": type(kernel).__name__, "parts": [configuration(part) for part in kernel.components]}
     raise RunError(f"a kernel of type {type(kernel).__name__} cannot be saved; there are {', '.join(KERNELS)}")
 
 
@@ -85,6 +87,8 @@ def rebuild(config: dict[str, Any]) -> Kernel:
     kind = config["kind"]
     if kind not in KERNELS:
         raise RunError(f"the run holds a kernel of kind {kind!r}; this version knows {', '.join(KERNELS)}")
+    if "parts" in config:
+        return (Mixture if kind == "Mixture" else Cycle)([rebuild(part) for part in config["parts"]])
     settings = {name: value for name, value in config.items() if name not in ("kind", "inner")}
     if "inner" in config:
         inner = rebuild(config["inner"])

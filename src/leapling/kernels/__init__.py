@@ -1,6 +1,7 @@
 """Markov kernels: pytrees with `init` and `step`."""
 
 from leapling.kernels.base import Info, Kernel, MetropolisKernel, Phase, Proposal, State, cast
+from leapling.kernels.composition import Composed, Cycle, Mixture
 from leapling.kernels.hmc import HMC
 from leapling.kernels.in_coordinates import InCoordinates
 from leapling.kernels.l2hmc import L2HMC
@@ -12,10 +13,13 @@ __all__ = [
     "L2HMC",
     "LAHMC",
     "NICE",
+    "Composed",
+    "Cycle",
     "InCoordinates",
     "Info",
     "Kernel",
     "MetropolisKernel",
+    "Mixture",
     "Phase",
     "Proposal",
     "State",

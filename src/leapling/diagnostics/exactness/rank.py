@@ -16,6 +16,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array
 
+from leapling.diagnostics.exactness.alone import alone
 from leapling.diagnostics.exactness.altered import Altered
 from leapling.diagnostics.exactness.scale import find_scale, is_useful
 from leapling.diagnostics.exactness.sequential import GROWTH, Outcome, sequential_test
@@ -153,7 +154,7 @@ def rank_test(
     dtype = subject.usual
     eps = float(np.finfo(dtype).eps)
     with precision(dtype):
-        kernel, function = cast(subject.kernel, dtype), cast(function, dtype)
+        kernel, function = alone(cast(subject.kernel, dtype)), cast(function, dtype)
         statistics = make_statistics(subject, dtype)
 
     def run(name: str, scale: float) -> tuple[np.ndarray, float]:

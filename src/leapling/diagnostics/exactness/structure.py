@@ -19,7 +19,14 @@ MAX_ERROR = 0.1  # a point where the tolerance exceeds this says nothing
 
 @np.errstate(invalid="ignore", over="ignore")
 def structural_laws(subject: Subject, names: tuple[str, ...], num_points: int, max_jacobian_dim: int) -> list[Law]:
-    """Round trip in both precisions, log-determinant, antisymmetry; of LAHMC, those of its operator."""
+    """Round trip in both precisions, log-determinant, antisymmetry; of LAHMC its operator's, of a composition its
+    parts'."""
+    if components := getattr(subject.kernel, "components", ()):
+        return [
+            replace(law, name=f"{law.name} of part {i}")
+            for i, part in enumerate(components)
+            for law in structural_laws(replace(subject, kernel=part), names, num_points, max_jacobian_dim)
+        ]
     subject = replace(subject, kernel=getattr(subject.kernel, "operator", subject.kernel))
     if not hasattr(subject.kernel, "propose"):
         reason = f"{type(subject.kernel).__name__} has no propose; what its steps leave invariant is what counts"
