@@ -29,7 +29,7 @@ def run(tmp_path_factory):
     patch.setattr(ablations, "variants", lambda settings: dict(list(full(settings).items())[:2]))
     patch.setattr("leapling.reproduce.inertia.NUM_POINTS", 4)
     patch.setattr(
-        "leapling.reproduce.baselines.LAHMC_GRID", {"num_steps": [2], "num_trajectories": [2], "refreshment": [1.0]}
+        "leapling.reproduce.baselines.LAHMC_AXES", {"num_steps": [2], "num_trajectories": [2], "refreshment": [1.0]}
     )
     patch.setattr("leapling.tuning.LENGTHS", (5, 20))
     patch.setattr("leapling.tuning.REFINEMENT", {"step_size": (1.0,)})

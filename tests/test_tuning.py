@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from leapling.chains import exact_starts
-from leapling.kernels import HMC
+from leapling.kernels import HMC, LAHMC
 from leapling.targets import DiagonalGaussian, scg
 from leapling.tuning import GRADIENTS, tune
 
@@ -64,6 +64,16 @@ def test_any_function_of_settings_is_a_family():
     assert len({row["step_size"] for row in found.surface}) > 8  # the grid's and, around the best, others
 
 
+def test_lahmc_is_a_family_of_its_own_and_a_target_needs_no_starts():
+    grid = {"num_steps": [1, 2], "num_trajectories": [2], "refreshment": [0.5, 1.0]}
+    found = tune(LAHMC, NORMAL, grid=grid, gradients=(200,))
+    assert isinstance(found.kernel, LAHMC)
+    assert found.kernel.num_trajectories == 2
+    assert float(found.kernel.refreshment) == pytest.approx(found.best["refreshment"])
+    assert {row["refreshment"] for row in found.surface} == {0.5, 1.0}
+    assert found.best["gradients_per_draw"] >= found.best["num_steps"]
+
+
 def test_same_seed_same_result():
     arguments = {"initial_positions": exact_starts(NORMAL, 8, seed=0), "gradients": (100,), "grid": {"num_steps": [2]}}
     first, second = (tune(HMC, NORMAL, **arguments) for _ in range(2))
@@ -79,4 +89,6 @@ def test_what_cannot_be_tuned_is_refused():
         tune(HMC, NORMAL, initial_positions=starts, grid={"num_steps": [], "step_size": [0.1]})
     with pytest.raises(ValueError, match="is the energy constant"):
         tune(HMC, lambda x: 0 * x.sum(), initial_positions=starts)
+    with pytest.raises(ValueError, match="tuning needs initial_positions"):
+        tune(HMC, lambda x: x.sum())
     assert tuple(sorted(GRADIENTS)) == GRADIENTS

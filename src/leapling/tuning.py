@@ -10,11 +10,13 @@ import numpy as np
 from jaxtyping import Float
 from tqdm import tqdm
 
-from leapling.chains import sample
+from leapling.chains import exact_starts, sample
 from leapling.diagnostics import autocorrelation, ess_paper, min_ess
-from leapling.kernels import HMC, Kernel
+from leapling.kernels import HMC, LAHMC, Kernel
 from leapling.targets import Target
 
+LAHMC_AXES = {"num_steps": (1, 2, 5, 10, 20, 40, 80), "num_trajectories": (2, 4), "refreshment": (0.1, 0.5, 1.0)}
+NUM_CHAINS = 50
 CRITERIA = ("min_ess", "ess_paper")
 LENGTHS = (1, 2, 4, 7, 12, 20, 35, 60, 100, 170, 300)
 STEP_FRACTIONS = (0.2, 0.3, 0.45, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the largest step size that is any good
@@ -43,15 +45,15 @@ def tune(
     family: Callable[..., Kernel],
     energy: Callable,
     *,
-    initial_positions: Float[np.ndarray, "chain dim"],
+    initial_positions: Float[np.ndarray, "chain dim"] | None = None,
     grid: Mapping[str, Sequence[Any]] | None = None,
     criterion: str = "min_ess",
     gradients: Sequence[int] = GRADIENTS,
     seed: int = 0,
     progress: bool = False,
 ) -> Tuned:
-    """Find the settings of `family` (HMC, or any function of settings that makes a kernel) with the most effective
-    draws per gradient, on chains started from `initial_positions`.
+    """Find the settings of `family` (HMC, LAHMC, or any function of settings that makes a kernel) with the most
+    effective draws per gradient, on chains started from `initial_positions`, or from exact draws of a `Target`.
 
     `grid` names values for each setting, and no others are tried of what it names. Step sizes that it leaves out are
     fractions of the largest useful one, which is searched for; lengths are LENGTHS; HMC's lengths are tried with and
@@ -62,12 +64,20 @@ def tune(
     """
     if criterion not in CRITERIA:
         raise ValueError(f"there is no criterion {criterion!r}; choose from {', '.join(CRITERIA)}")
+    if initial_positions is None:
+        if not isinstance(energy, Target):
+            raise ValueError(
+                "tuning needs initial_positions of shape (chain, dim) where it has no exact draws to start from"
+            )
+        initial_positions = exact_starts(energy, NUM_CHAINS, seed=seed)
     began = time.perf_counter()
-    measure = _Measure(family, energy, np.asarray(initial_positions), criterion, seed)
     axes: dict[str, Sequence[Any]] = {"num_steps": LENGTHS}
     if family is HMC:
         axes["length_jitter"] = (0.0, 0.5)
+    if family is LAHMC:
+        family, axes = LAHMC.over_hmc, dict(LAHMC_AXES)
     axes |= dict(grid or {})
+    measure = _Measure(family, energy, np.asarray(initial_positions), criterion, seed)
     if "step_size" not in axes:
         largest = measure.largest_step_size({name: values[0] for name, values in axes.items() if len(values)})
         axes["step_size"] = [fraction * largest for fraction in STEP_FRACTIONS]

@@ -20,6 +20,7 @@ from leapling.kernels.base import (
     require,
     select,
 )
+from leapling.kernels.hmc import HMC
 
 
 class MovingState(State):
@@ -63,6 +64,13 @@ class LAHMC(Kernel):
         self.num_trajectories = int(num_trajectories)
         real = jax.tree.leaves(eqx.filter(operator, eqx.is_inexact_array))
         self.refreshment = jnp.asarray(refreshment, real[0].dtype if real else float)
+
+    @classmethod
+    def over_hmc(
+        cls, step_size: ArrayLike, num_steps: ArrayLike, num_trajectories: int = 4, refreshment: ArrayLike = 0.1
+    ) -> "LAHMC":
+        """The published method, on the leapfrog steps of HMC."""
+        return cls(HMC(step_size, num_steps), int(num_trajectories), refreshment)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("dim", "step_size"):  # what others ask a kernel for, where it knows

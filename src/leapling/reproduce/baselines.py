@@ -6,6 +6,7 @@ from functools import partial
 from leapling.coordinates import Affine, whitening
 from leapling.kernels import HMC, LAHMC, InCoordinates, Kernel
 from leapling.targets import Target
+from leapling.tuning import LAHMC_AXES
 
 # The paper's HMC: M of its LAHMC table (gradients / transitions), the step sizes of the authors' code.
 PAPER_STEPS = 10
@@ -13,11 +14,6 @@ AUTHORS_STEP_SIZES = (0.1, 0.15, 0.2)
 # K and beta of the published code of LAHMC's authors. Their eps, 1, fits their targets; here it is searched for each
 # target (rows "LAHMC M=10"), or everything is (rows "LAHMC").
 LAHMC_AUTHORS = {"num_trajectories": 4, "refreshment": 0.1}
-LAHMC_GRID = {
-    "num_steps": [1, 2, 5, 10, 20, 40, 80],
-    "num_trajectories": [2, 4],
-    "refreshment": [0.1, 0.5, 1.0],
-}
 
 
 def baseline(method: str, energy: Target, same_steps: int) -> tuple[Callable[..., Kernel], dict[str, Sequence]]:
@@ -37,15 +33,11 @@ def baseline(method: str, energy: Target, same_steps: int) -> tuple[Callable[...
     if method == "HMC whitened":
         return partial(_whitened, whitening(energy.mean, energy.covariance)), {"length_jitter": [0.0, 0.5]}
     if method == "LAHMC M=10":
-        return _lahmc, {"num_steps": [PAPER_STEPS], **{name: [value] for name, value in LAHMC_AUTHORS.items()}}
+        return LAHMC.over_hmc, {"num_steps": [PAPER_STEPS], **{name: [value] for name, value in LAHMC_AUTHORS.items()}}
     if method == "LAHMC":
-        return _lahmc, LAHMC_GRID
+        return LAHMC.over_hmc, LAHMC_AXES
     raise ValueError(f"there is no baseline {method!r}")
 
 
 def _whitened(coordinates: Affine, **settings) -> Kernel:
     return InCoordinates(HMC(**settings), coordinates)
-
-
-def _lahmc(*, num_trajectories: int, refreshment: float, **settings) -> Kernel:
-    return LAHMC(HMC(**settings), num_trajectories=int(num_trajectories), refreshment=refreshment)
