@@ -52,7 +52,7 @@ def lowered(settings, target):
         def objective(start, info):
             delta = jnp.sum((info.proposal.position - start.position) ** 2, axis=0)
             jump = delta * info.acceptance + s["floor"]
-            return s["lambda2"] / jump - jump / s["lambda2"]
+            return jnp.mean(s["lambda2"] / jump - jump / s["lambda2"])
 
         def temperature(iteration):
             done = iteration / (s["cooled"] * recipe.num_iterations)

@@ -115,7 +115,7 @@ def step_from(kernel, energy, phase):
 def run(kernel, energy, phase):
     proposal = kernel.propose(energy, phase, key=KEY)
     info = step_from(Recorded(proposal), energy, phase)
-    return proposal, info, Jump(scale=SCALE)(phase.state, info)
+    return proposal, info, Jump(scale=SCALE).losses(phase.state, info)
 
 
 def reference(kernel, energy, chain) -> Reference:
@@ -381,7 +381,7 @@ CLIFFS = [
 @eqx.filter_value_and_grad(has_aux=True)
 def total_loss(kernel, energy, phase):
     info = step_from(kernel, energy, phase)
-    return jnp.sum(Jump(scale=SCALE)(phase.state, info)), info
+    return jnp.sum(Jump(scale=SCALE).losses(phase.state, info)), info
 
 
 @pytest.mark.parametrize("dim", [1, 3])

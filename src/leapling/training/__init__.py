@@ -2,6 +2,7 @@
 
 from leapling.training.adversarial import AdversarialResult, train_adversarial
 from leapling.training.adversarial_recipe import AdversarialRecipe, adversarial_recipe, nice_kernel
+from leapling.training.decorrelation import Decorrelation
 from leapling.training.loop import TrainState
 from leapling.training.objectives import Jump, Objective
 from leapling.training.recipe import Annealing, Preset, Recipe, preset
@@ -11,6 +12,7 @@ __all__ = [
     "AdversarialRecipe",
     "AdversarialResult",
     "Annealing",
+    "Decorrelation",
     "Estimate",
     "Jump",
     "Objective",

@@ -73,10 +73,11 @@ def iterate(energy: Callable, recipe: Recipe, initial: Initial, state: TrainStat
 
     def loss_of(params):
         end, info = eqx.combine(params, static).step(energy, start, key=key_step)
-        losses = recipe.objective(start, info)
-        loss = jnp.mean(losses[: recipe.batch_size])
+        is_chain = slice(recipe.batch_size)
+        loss = recipe.objective(*of_chains((start, info), is_chain))
         if recipe.burn_in_weight > 0:
-            loss = loss + recipe.burn_in_weight * jnp.mean(losses[recipe.batch_size :])
+            is_fresh = slice(recipe.batch_size, None)
+            loss = loss + recipe.burn_in_weight * recipe.objective(*of_chains((start, info), is_fresh))
         return loss, (end, info)
 
     (loss, (end, info)), gradient = jax.value_and_grad(loss_of, has_aux=True)(params)
@@ -103,11 +104,16 @@ def iterate(energy: Callable, recipe: Recipe, initial: Initial, state: TrainStat
         best_kernel=state.best_kernel,
         best_loss=state.best_loss,
         optimizer=optimizer,
-        chains=jax.tree.map(lambda a: jax.lax.stop_gradient(a[..., : recipe.batch_size]), end),
+        chains=jax.lax.stop_gradient(of_chains(end, slice(recipe.batch_size))),
         root=state.root,
         iteration=state.iteration + 1,
         history=state.history.at[state.iteration].set(row),
     )
+
+
+def of_chains(tree: Any, which: slice) -> Any:
+    """Some of the chains, which are on the last axis of every array."""
+    return jax.tree.map(lambda a: a[..., which], tree)
 
 
 def _iterations(energy: Callable, recipe: Recipe, initial: Initial, state: TrainState, num: Array) -> TrainState:

@@ -1,4 +1,4 @@
-"""What training minimises: a loss per chain, of a batch of transitions."""
+"""What training minimises: the loss of a batch of transitions."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -13,7 +13,7 @@ from leapling.kernels import Info, State
 class Objective(Protocol):
     """Hashable (a frozen dataclass), because it is compiled into the training step."""
 
-    def __call__(self, start: State, info: Info) -> Float[Array, "*chains"]: ...
+    def __call__(self, start: State, info: Info) -> Float[Array, ""]: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,11 @@ class Jump:
                 "scale is the length over which the target varies"
             )
 
-    def __call__(self, start: State, info: Info) -> Float[Array, "*chains"]:
+    def __call__(self, start: State, info: Info) -> Float[Array, ""]:
+        return jnp.mean(self.losses(start, info))
+
+    def losses(self, start: State, info: Info) -> Float[Array, "*chains"]:
+        """Chain by chain."""
         delta = jnp.sum((info.proposal.position - start.position) ** 2, axis=0)
         jump = delta * info.acceptance + self.floor
         loss = -jump / self.scale**2
