@@ -149,8 +149,9 @@ def main() -> None:
     parser.add_argument("--num-steps", type=int, nargs="+")
     parser.add_argument("--seeds", type=int, default=32)
     parser.add_argument("--runs-at-once", type=int, default=512)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="the last argument; also write the result to this file")
     options = parser.parse_args()
+    arguments = sys.argv[1 : sys.argv.index("--json")] if options.json else sys.argv[1:]
     target, settings = TARGETS[options.target](), preset("paper", options.target)
     recipe = settings.recipe
     grid = {
@@ -178,7 +179,7 @@ def main() -> None:
     columns = {name: HEADERS.get(name, name) for name in dict.fromkeys(columns)}
     result = page(
         f"What the paper leaves open: {options.target}",
-        f"python {' '.join(sys.argv)}",
+        f"python benchmarks/settings.py {' '.join(arguments)}",
         f"Seeds {FIRST_SEED} to {FIRST_SEED + options.seeds - 1}, which no table reports; {NUM_CHAINS} chains x "
         f"{NUM_DRAWS:,} transitions from exact draws. Held: {kept}, lambda_b {recipe.burn_in_weight:g}, "
         f"{recipe.num_iterations:,} iterations.",

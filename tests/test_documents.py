@@ -1,12 +1,15 @@
 """The README's code runs, and the examples do what they say."""
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 
 import arviz as az
 import numpy as np
 import pytest
+
+from leapling.report import page_markdown
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,12 +36,31 @@ def test_readme_code_runs(tmp_path, monkeypatch):
     assert np.array_equal(names["kernel"].masks, names["trained"].kernel.masks)
 
 
-def test_readme_shows_the_table_of_the_demo():
-    demo = (ROOT / "docs" / "results" / "demo.md").read_text()
-    shown = [line for line in demo.splitlines() if line.startswith(("|", "By min_ess"))]
-    assert len(shown) == 7
-    assert "\n".join(shown[:-1]) in (ROOT / "README.md").read_text()
-    assert shown[-1] in (ROOT / "README.md").read_text()
+RESULTS = ROOT / "docs" / "results"
+
+
+def table_rows(text: str) -> set[str]:
+    """The rows that hold numbers, whatever their padding."""
+    lines = (" ".join(line.split()) for line in text.splitlines() if line.startswith("|"))
+    return {line for line in lines if re.search(r"\d", line) and "`" not in line}
+
+
+def test_every_table_of_the_readme_is_made_by_a_command():
+    made = set().union(*(table_rows(path.read_text()) for path in RESULTS.glob("*.md")))
+    shown = table_rows((ROOT / "README.md").read_text())
+    assert len(shown) >= 8
+    assert shown <= made
+    assert table_rows((RESULTS / "demo.md").read_text().split("Exactness")[0]) <= shown
+
+
+def test_readme_shows_the_verdict_of_the_demo():
+    verdict = json.loads((RESULTS / "demo.json").read_text())["verdict"]
+    assert verdict in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.md")), ids=lambda path: path.stem)
+def test_a_page_is_that_of_its_json(path):
+    assert path.read_text() == page_markdown(json.loads(path.with_suffix(".json").read_text()))
 
 
 def test_own_energy(capsys):
