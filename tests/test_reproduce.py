@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from leapling.cli import main
+from leapling.kernels import L2HMC
 from leapling.report import page_markdown
-from leapling.reproduce import EXPERIMENTS, ablations, autocorrelation, burn_in, chains, ess, lahmc, mog2
+from leapling.reproduce import EXPERIMENTS, ablations, autocorrelation, burn_in, chains, ess, lahmc, mog2, reproduce
 from leapling.reproduce.pieces import Pieces
+from leapling.reproduce.result import Result
 from leapling.reproduce.scale import SCALES, Scale
+from leapling.training import Preset, Recipe, TrainingStopped, train
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 TINY = Scale("quick", (0,), (0,), 20, 60, 8, (60,), 50, 0.01)
@@ -86,6 +89,23 @@ def test_an_interrupted_run_makes_only_what_is_missing(run, capsys):
     assert "measured-l2hmc-scg-0.npz is damaged" in err
     assert "2 pieces made" in err
     assert json.loads(out) == before
+
+
+def test_a_training_that_stops_early_is_measured_and_said(tmp_path, monkeypatch):
+    def stops(*arguments, **options):
+        raise TrainingStopped("acceptance collapsed", train(*arguments, **options, progress=False))
+
+    monkeypatch.setattr("leapling.reproduce.lab.train", stops)
+    settings = Preset(num_steps=1, recipe=Recipe(num_iterations=5, batch_size=4))
+
+    def experiment(lab):
+        assert isinstance(lab.trained("scg", 0, settings=settings), L2HMC)
+        return Result("ess", "Title", "Protocol.")
+
+    monkeypatch.setitem(EXPERIMENTS, "ess", experiment)
+    for _ in range(2):  # made, and found again
+        (result,) = reproduce(["ess"], tmp_path, TINY)
+        assert result["notes"] == ["Training stopped early, trained-scg-0: acceptance collapsed."]
 
 
 def test_pieces_are_made_once_and_again_with_other_settings(tmp_path, capsys):

@@ -32,12 +32,15 @@ def reproduce(names: list[str], folder: Path, scale: Scale) -> list[dict[str, An
 
     Finished pieces are kept in `folder`/pieces and found again, by the next run and by the other experiments.
     """
-    lab = Lab(scale, Pieces(folder / "pieces"))
+    pieces = Pieces(folder / "pieces")
     results = {}
     for name in names:
         print(f"{name}:", file=sys.stderr)
-        results[name] = write(EXPERIMENTS[name](lab), folder / name, scale.name)
-    print(f"{lab.pieces.num_made} pieces made, {lab.pieces.num_reused} found again", file=sys.stderr)
+        lab = Lab(scale, pieces)
+        result = EXPERIMENTS[name](lab)
+        result.notes += [f"Training stopped early, {label}: {why}." for label, why in sorted(lab.stopped.items())]
+        results[name] = write(result, folder / name, scale.name)
+    print(f"{pieces.num_made} pieces made, {pieces.num_reused} found again", file=sys.stderr)
     known = [results.get(name) or _stored(folder / name, name, scale.name) for name in EXPERIMENTS]
     with atomic_path(folder / "index.html") as temporary:
         temporary.write_text(index_page([result for result in known if result]))

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -19,7 +19,16 @@ from leapling.reproduce.pieces import Pieces
 from leapling.reproduce.scale import Scale
 from leapling.store import configuration, rebuild
 from leapling.targets import TARGETS
-from leapling.training import Preset, adversarial_recipe, nice_kernel, preset, train, train_adversarial
+from leapling.training import (
+    Preset,
+    Recipe,
+    TrainingStopped,
+    adversarial_recipe,
+    nice_kernel,
+    preset,
+    train,
+    train_adversarial,
+)
 from leapling.tuning import tune
 
 PAPER_TARGETS = ("icg", "rough-well", "scg", "mog")
@@ -65,6 +74,7 @@ class Measured:
 class Lab:
     scale: Scale
     pieces: Pieces
+    stopped: dict[str, str] = field(default_factory=dict)  # trainings that did not reach their end, and why
 
     @property
     def protocol(self) -> str:
@@ -79,30 +89,33 @@ class Lab:
         """The last kernel of the preset's recipe, or of `settings`, a variant of it called `name`."""
         settings = settings or self.preset(target)
         label = slug("trained", target, *([name] if name else []), seed)
+        said = {"preset": repr(settings), "target": target, "seed": seed}
+        return self._trained(label, said, lambda dim: settings.build(dim, seed=seed), target, settings.recipe, seed)
 
+    def nice(self, target: str, seed: int) -> Kernel:
+        """The NICE operator, trained with the paper's loss by the same loop."""
+        recipe = self.preset(target).recipe
+        said = {"recipe": repr(recipe)}
+        return self._trained(slug("nice", target, seed), said, lambda dim: nice_kernel(dim, seed), target, recipe, seed)
+
+    def _trained(self, label: str, said: dict, build: Callable, target: str, recipe: Recipe, seed: int) -> Kernel:
         def make():
             energy = TARGETS[target]()
-            result = train(settings.build(energy.dim, seed=seed), energy, settings.recipe, seed=seed)
-            kernel = result.kernel
-            return {"kernel": configuration(kernel), "training": result.summary()}, to_arrays(kernel)
+            try:
+                result, why = train(build(energy.dim), energy, recipe, seed=seed), None
+            except TrainingStopped as stop:  # a finding, and its kernel is measured like the others
+                result, why = stop.result, str(stop)
+            value = {"kernel": configuration(result.kernel), "training": result.summary(), "stopped": why}
+            return value, to_arrays(result.kernel)
 
-        return self.kernel(label, {"preset": repr(settings), "target": target, "seed": seed}, make)
+        return self.kernel(label, said, make)
 
     def kernel(self, label: str, settings: dict[str, Any], make: Callable) -> Kernel:
         """A stored kernel; `make` gives {"kernel": its configuration} and its arrays."""
         value, arrays = self.pieces.get(label, settings, make)
+        if value.get("stopped"):
+            self.stopped[label] = value["stopped"]
         return from_arrays(rebuild(value["kernel"]), arrays, self.pieces.folder / label)
-
-    def nice(self, target: str, seed: int) -> Kernel:
-        """The NICE operator, trained with the paper's loss by the same loop."""
-        settings = self.preset(target)
-
-        def make():
-            energy = TARGETS[target]()
-            result = train(nice_kernel(energy.dim, seed), energy, settings.recipe, seed=seed)
-            return {"kernel": configuration(result.kernel), "training": result.summary()}, to_arrays(result.kernel)
-
-        return self.kernel(slug("nice", target, seed), {"recipe": repr(settings.recipe)}, make)
 
     def adversarial(self, target: str, seed: int) -> Kernel:
         """The NICE operator, trained adversarially: A-NICE-MC."""
