@@ -48,6 +48,15 @@ def test_each_criterion_has_its_own_best():
     assert best["min_ess"]["num_steps"] == 105
 
 
+def test_chains_that_do_not_move_are_worth_nothing():
+    starts = exact_starts(NORMAL, 8, seed=0)
+    grid = {"step_size": [0.5, 50.0], "num_steps": [10], "length_jitter": [0.0]}
+    found = tune(HMC, NORMAL, initial_positions=starts, grid=grid, gradients=(300,))
+    worth = {row["step_size"]: row["min_ess_per_gradient"] for row in found.surface}
+    assert worth[50.0] == 0
+    assert worth[0.5] > 0
+
+
 def test_any_function_of_settings_is_a_family():
     def family(step_size, num_steps, step_size_jitter):
         return HMC(step_size, num_steps, step_size_jitter=step_size_jitter)

@@ -25,6 +25,7 @@ KEPT = 0.25  # of the settings, from one round to the next
 NUM_REFINED = 3  # of the best settings: a surface may have several ridges
 REFINEMENT = {"step_size": (0.84, 0.92, 1.0, 1.09, 1.19), "num_steps": (0.8, 0.9, 1.0, 1.1, 1.25)}
 MIN_DRAWS, MAX_DRAWS = 24, 8000
+MIN_ACCEPTANCE = 1e-3
 WORTH_TRYING = 0.3  # acceptance over PROBE_STEPS steps
 PROBE_STEPS, PROBE_DRAWS = 10, 20
 
@@ -146,13 +147,15 @@ class _Measure:
         mean, variance = (energy.mean, energy.variance) if isinstance(energy, Target) else (None, None)
         rho = autocorrelation(draws.positions, mean=mean, variance=variance)
         cost = float(np.mean(draws.statistics["n_steps"]))
+        # Chains that do not move look as if they had one effective draw each, however far they are from mixing.
+        worth = 1 / cost if np.mean(draws.statistics["acceptance_rate"]) >= MIN_ACCEPTANCE else 0.0
         return {
             **{name: value if isinstance(value, int) else float(value) for name, value in point.items()},
             "round": number,
             "acceptance_rate": float(np.mean(draws.statistics["acceptance_rate"])),
             "gradients_per_draw": cost / thin,
-            "min_ess_per_gradient": min_ess(draws.positions, draws.statistics["energy"]) / cost,
-            "ess_paper_per_gradient": ess_paper(rho) / cost,
+            "min_ess_per_gradient": worth * min_ess(draws.positions, draws.statistics["energy"]),
+            "ess_paper_per_gradient": worth * ess_paper(rho),
         }
 
     def largest_step_size(self, point: dict[str, Any]) -> float:

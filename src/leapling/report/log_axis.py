@@ -70,12 +70,12 @@ def _off_axis(values: np.ndarray) -> dict[str, str]:
 
 def _ticks(low: float, high: float, num: int) -> tuple[list[float], list[str]]:
     """Powers of ten, a stride apart where there are many; 1, 2 and 5 times them where there are few."""
-    exponents = np.arange(np.ceil(low), np.floor(high) + 1)
+    exponents = range(int(np.ceil(low)), int(np.floor(high)) + 1)
     if high - low >= 1.7:
         exponents = exponents[:: -(-len(exponents) // num)]
         ticks = [10.0**k for k in exponents]
         is_plain = low >= -3 and high <= 3.5
-        return ticks, [f"{t:g}" if is_plain else f"$10^{{{k:.0f}}}$" for t, k in zip(ticks, exponents, strict=True)]
+        return ticks, [f"{t:g}" if is_plain else f"$10^{{{k}}}$" for t, k in zip(ticks, exponents, strict=True)]
     found = [
         (m, k)
         for k in range(int(np.floor(low)), int(np.ceil(high)) + 1)

@@ -31,7 +31,7 @@ def run(lab: Lab) -> Result:
         here = {"L2HMC": middle}
         for method, criterion in METHODS:
             kernel, _ = lab.tuned(method, target, criterion)
-            label = method.replace("same M", f"M={lab.preset(target).num_steps}")
+            label = method.replace(" same M", ", M of L2HMC")
             here[label] = lab.measured(f"{method} {criterion}", target, kernel, lab.scale.seeds[0])
         curves = {label: m.arrays["rho"] for label, m in here.items()}
         costs = {label: m.figures["gradients_per_draw"] for label, m in here.items()}

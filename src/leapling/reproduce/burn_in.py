@@ -44,7 +44,7 @@ def run(lab: Lab) -> Result:
             methods[f"L2HMC, lambda_b = {weight:g}"] = [
                 lab.trained(target, seed, name=name, settings=variant) for seed in seeds
             ]
-        methods[f"HMC M={settings.num_steps}"] = [lab.tuned("HMC same M", target, "ess_paper")[0]] * len(seeds)
+        methods["HMC, M of L2HMC"] = [lab.tuned("HMC same M", target, "ess_paper")[0]] * len(seeds)
         here = {}
         for label, kernels in methods.items():
             distances = []

@@ -92,9 +92,9 @@ _PAPER = {
     "mog2": Preset(step_size=0.3, recipe=replace(_WIDE_START, initial_scale=5.0)),
     "mog2-unequal": Preset(
         step_size=0.3,
-        recipe=Recipe(objective=Jump(scale=1.0), initial_scale=5.0, temperature=Annealing(5.0, 0.98, 40)),
+        recipe=Recipe(objective=Jump(scale=10**0.5), initial_scale=5.0, temperature=Annealing(5.0, 0.98, 40)),
     ),
-    "rough-well": Preset(num_steps=1, step_size=1.2, recipe=Recipe(burn_in_weight=1.0)),
+    "rough-well": Preset(num_steps=1, step_size=0.2, recipe=Recipe(burn_in_weight=1.0)),
     "rough-well-10": Preset(recipe=Recipe(burn_in_weight=1.0)),
 }
 QUICK_FRACTION = 0.2
