@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import leapling.kernels
 from leapling.kernels import L2HMC, LAHMC
 
-MODULES = ("base", "networks", "leapfrog", "l2hmc", "lahmc")  # in the order of their imports
+MODULES = ("base", "hmc", "networks", "leapfrog", "l2hmc", "lahmc")  # in the order of their imports
 # Read once, so that an edit of the package while its tests run does not mix two versions.
 SOURCES = {name: (Path(leapling.kernels.__file__).parent / f"{name}.py").read_text() for name in MODULES}
 DATA = ("State", "Phase", "Proposal", "Info")  # plain containers, shared with the original

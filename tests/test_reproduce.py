@@ -50,8 +50,12 @@ def run(tmp_path_factory):
     patch.undo()
 
 
-def test_every_experiment_runs_and_a_second_run_only_reads(run, capsys):
+@pytest.mark.slow
+def test_every_experiment_runs_and_a_second_run_only_reads(run, capsys, is_long, monkeypatch):
     reproduce, folder = run
+    if not is_long:  # what is left out shares its code with what is not
+        for name in ("lahmc", "autocorrelation", "burn-in"):
+            monkeypatch.delitem(EXPERIMENTS, name)
     assert reproduce("all") == 0
     out, err = capsys.readouterr()
     answer = json.loads(out)
