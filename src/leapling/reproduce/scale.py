@@ -24,7 +24,7 @@ class Scale:
 
 
 SCALES = {
-    "quick": Scale("quick", (0,), (0,), 100, 500, 24, (600, 2400, 6000), 500, 0.2),
+    "quick": Scale("quick", (0,), (0,), 100, 500, 24, (500, 2000), 500, 0.2),
     # 200 x 2,000 is the protocol that defines `ess_paper`.
     "paper": Scale("paper", (0, 1, 2, 3, 4), (0, 1, 2), 200, 2000, 50, (2000, 8000, 32000), 2000, 1.0),
 }
