@@ -61,6 +61,7 @@ def configuration(kernel: Kernel) -> dict[str, Any]:
             "widths": list(kernel.widths),
             "context_dim": kernel.context_dim,
             "heads": kernel.heads,
+            "skip": kernel.skip,
             "dtype": str(kernel.log_step_size.dtype),
         }
     if isinstance(kernel, NICE):

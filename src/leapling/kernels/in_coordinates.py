@@ -4,24 +4,23 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from leapling.coordinates import Affine, Pulled
+from leapling.coordinates.base import Coordinates, Pulled, pull, push
 from leapling.energy import Energy
-from leapling.kernels.base import MetropolisKernel, Phase, Proposal, State
+from leapling.kernels.base import MetropolisKernel, Phase, Proposal
 
 
 class InCoordinates(MetropolisKernel):
-    """`kernel` on U(f(z)), seen from x = f(z). The momentum is standard normal in z.
+    """`kernel` on the pulled energy of z, seen from x = f(z). The momentum is standard normal in z.
 
-    The map is affine, so that its log-determinant is a constant and cancels in the accept ratio. No evaluation of the
-    energy is added: a state's gradient is mapped along with its position.
+    No evaluation of the energy is added: a state's gradient is mapped along with its position.
     """
 
     kernel: MetropolisKernel
-    coordinates: Affine
+    coordinates: Coordinates
 
     @property
     def dim(self) -> int:
-        return self.coordinates.mean.shape[0]
+        return self.coordinates.dim
 
     @property
     def step_size(self) -> Float[Array, ""]:
@@ -32,11 +31,13 @@ class InCoordinates(MetropolisKernel):
         return self.kernel.flip(phase)  # pyright: ignore[reportAttributeAccessIssue]
 
     def propose(self, energy, phase, *, key):
-        f = self.coordinates
-        x = phase.state
-        z = State(f.backward(x.position), x.energy, f.gradient_backward(x.gradient))
-        pulled = Energy(Pulled(energy.function, f), energy.temperature)
+        f, x = self.coordinates, phase.state
+        z, log_det = pull(f, x, energy.temperature)
+        pulled = Energy(Pulled(energy.function, f, energy.temperature))
         inner = self.kernel.propose(pulled, Phase(z, phase.momentum, phase.direction), key=key)
-        z = inner.phase.state
-        x = State(f.forward(z.position), z.energy, f.gradient_forward(z.gradient))
-        return Proposal(eqx.tree_at(lambda p: p.state, inner.phase, x), inner.log_jacobian, inner.num_gradients)
+        x, log_det_after = push(f, inner.phase.state, energy.temperature)
+        # dx' dv' / dx dv = (dx'/dz') (dz' dv' / dz dv) (dz/dx)
+        volume = log_det_after - log_det
+        is_finite = jnp.isfinite(volume) & jnp.all(jnp.isfinite(x.position) & jnp.isfinite(x.gradient), axis=0)
+        log_jacobian = jnp.where(is_finite, inner.log_jacobian + volume, -jnp.inf)
+        return Proposal(eqx.tree_at(lambda p: p.state, inner.phase, x), log_jacobian, inner.num_gradients)

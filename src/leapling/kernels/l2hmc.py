@@ -35,10 +35,14 @@ class L2HMC(MetropolisKernel):
         step_size: ArrayLike = 0.1,
         context_dim: int = 0,
         heads: str = "SQT",
+        skip: bool = False,
         key: PRNGKeyArray,
         dtype: DTypeLike | None = None,
     ):
-        """`heads` names which of S, Q and T are used; the others are zero, and "" is HMC with two directions."""
+        """`heads` names which of S, Q and T are used; the others are zero, and "" is HMC with two directions.
+
+        `skip` adds a linear path from each coordinate to its own S, Q and T, zero at first (see `kernels/starts.py`).
+        """
         for name, value in (("dim", dim), ("num_steps", num_steps), *(("each of widths", w) for w in widths)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
@@ -48,7 +52,7 @@ class L2HMC(MetropolisKernel):
         if not set(heads) <= set("SQT"):
             raise ValueError(f"heads must be some of the letters S, Q and T, got {heads!r}")
         dtype = jnp.result_type(float) if dtype is None else dtype
-        shape = {"context_dim": context_dim, "used": heads, "dtype": dtype}
+        shape = {"context_dim": context_dim, "used": heads, "skip": skip, "dtype": dtype}
         key_v, key_x, key_masks = jax.random.split(key, 3)
         self.v_network = Network(dim, widths, key=key_v, **shape)
         self.x_network = Network(dim, widths, first_factor=2.0, key=key_x, **shape)
@@ -74,6 +78,10 @@ class L2HMC(MetropolisKernel):
     @property
     def context_dim(self) -> int:
         return 0 if self.v_network.context is None else self.v_network.context.shape[1]
+
+    @property
+    def skip(self) -> bool:
+        return self.v_network.skip is not None
 
     @property
     def heads(self) -> str:

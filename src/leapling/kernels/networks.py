@@ -39,6 +39,7 @@ class Network(eqx.Module):
     heads: Dense  # rows: S, then Q, then T
     log_scale_s: Float[Array, " dim"]
     log_scale_q: Float[Array, " dim"]
+    skip: Float[Array, "heads inputs dim"] | None  # from each coordinate of both inputs straight to its S, Q and T
     used: str = eqx.field(static=True)  # of S, Q and T; the others are zero
 
     def __init__(
@@ -49,10 +50,12 @@ class Network(eqx.Module):
         context_dim: int = 0,
         first_factor: float = 1.0,
         used: str = "SQT",
+        skip: bool = False,
         key: PRNGKeyArray,
         dtype: DTypeLike,
     ):
         self.used = used
+        self.skip = jnp.zeros((3, 2, dim), dtype) if skip else None
         # Initial scales of the authors' code: each input of the first layer has variance 2 / (3 fan_in), twice that
         # (`first_factor`) where half of the input is masked away; the heads start near zero, that is, near HMC.
         keys = jax.random.split(key, len(widths) + 4)
@@ -85,6 +88,11 @@ class Network(eqx.Module):
         for layer in self.hidden:
             h = jax.nn.relu(layer(h))
         s, q, t = jnp.split(self.heads(h), 3)
+        if self.skip is not None:
+            s, q, t = (
+                head + per_coordinate(a, first) * first + per_coordinate(b, second) * second
+                for head, (a, b) in zip((s, q, t), self.skip, strict=True)
+            )
         s = per_coordinate(jnp.exp(self.log_scale_s), s) * jnp.tanh(s)
         q = per_coordinate(jnp.exp(self.log_scale_q), q) * jnp.tanh(q)
         s, q, t = (

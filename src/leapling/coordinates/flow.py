@@ -1,0 +1,114 @@
+"""A trained normalizing flow as coordinates, for shapes that no affine map straightens: bends, funnels, modes."""
+
+from typing import Any
+
+import equinox as eqx
+import flowjax.bijections as bijections
+import jax
+import jax.numpy as jnp
+import numpy as np
+import paramax
+from jaxtyping import Array, Float
+
+from leapling.coordinates.base import Coordinates
+
+KINDS = ("affine", "spline")
+KNOTS, REACH = 6, 5.0  # of a spline: pieces, and how many standard deviations they cover
+CANDIDATES = 200  # random splits of the coordinates, of which each layer takes the most useful
+
+
+class Flow(Coordinates):
+    """x = outer(flow(z)): coupling layers (Dinh et al. 2017), by FlowJAX, in coordinates that are already white.
+
+    A layer changes half of the coordinates by amounts computed from the other half: an "affine" one scales and shifts
+    them, which is all that a funnel needs; a "spline" one (Durkan et al. 2019) also bends them, as several modes need.
+    """
+
+    layers: Any
+    outer: Coordinates
+    kind: str = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+
+    def __init__(self, outer: Coordinates, kind: str = "spline", *, num_layers: int = 8, width: int = 32, key: Array):
+        if kind not in KINDS:
+            raise ValueError(f"there is no flow of kind {kind!r}; choose from {', '.join(KINDS)}")
+        if outer.dim < 2:
+            raise ValueError("a coupling flow needs at least 2 coordinates, got 1; use affine coordinates")
+        self.outer, self.kind, self.width = outer, kind, width
+        transformer = exponential_scale()
+        if kind == "spline":
+            spline = bijections.RationalQuadraticSpline(knots=KNOTS, interval=REACH)
+            transformer = bijections.Chain([spline, transformer])
+
+        def layer(key, order):
+            coupling = bijections.Coupling(
+                key=key,
+                transformer=transformer,
+                untransformed_dim=outer.dim // 2,
+                dim=outer.dim,
+                nn_width=width,
+                nn_depth=2,
+            )
+            return bijections.Sandwich(bijections.Permute(order), coupling)
+
+        orders = jnp.asarray(_orders(outer.dim, num_layers), jnp.int32)
+        self.layers = bijections.Scan(eqx.filter_vmap(layer)(jax.random.split(key, num_layers), orders))
+
+    @property
+    def dim(self) -> int:
+        return self.outer.dim
+
+    def forward_and_log_det(self, z):
+        y, log_det = self._through("transform_and_log_det", z)
+        x, more = self.outer.forward_and_log_det(y)
+        return x, log_det + more
+
+    def backward_and_log_det(self, x):
+        y, log_det = self.outer.backward_and_log_det(x)
+        z, more = self._through("inverse_and_log_det", y)
+        return z, log_det + more
+
+    def _through(self, direction: str, y: Array) -> tuple[Array, Array]:
+        layers = jax.tree.map(lambda a: a.astype(y.dtype) if eqx.is_inexact_array(a) else a, self.layers)
+
+        def one(point):
+            # FlowJAX mixes ranks and precisions on purpose; what comes out is in ours again.
+            with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+                value, log_det = getattr(paramax.unwrap(layers), direction)(point)
+            return value.astype(point.dtype), log_det.astype(point.dtype)
+
+        for _ in y.shape[1:]:
+            one = jax.vmap(one, in_axes=-1, out_axes=-1)
+        return one(y)
+
+    def frozen(self) -> "Flow":
+        """The same map, constant to training."""
+        return jax.tree.map(lambda a: jax.lax.stop_gradient(a) if eqx.is_inexact_array(a) else a, self)
+
+    def log_density(self, x: Float[Array, "dim *chains"]) -> Float[Array, "*chains"]:
+        """log of the density that z ~ N(0, I) gives x, up to the constant of the normal one."""
+        z, log_det = self.backward_and_log_det(x)
+        return log_det - 0.5 * jnp.sum(z**2, axis=0)
+
+
+def exponential_scale() -> Any:
+    """y = y exp(s) + b: with s linear in the other coordinates it is exactly a funnel."""
+    affine = bijections.Affine()
+    scale = paramax.Parameterize(jnp.exp, jnp.zeros(()))
+    return eqx.tree_at(lambda a: a.scale, affine, scale, is_leaf=lambda a: isinstance(a, paramax.AbstractUnwrappable))
+
+
+def _orders(dim: int, num_layers: int) -> np.ndarray:
+    """Orders of the coordinates, the conditioning half first, such that early every coordinate conditions every other.
+
+    Random halves leave pairs out: a coordinate that never meets the neck of a funnel cannot follow it.
+    """
+    random = np.random.default_rng(dim)
+    missing = 1.0 - np.eye(dim)
+    half, chosen = dim // 2, []
+    for _ in range(num_layers):
+        orders = [random.permutation(dim) for _ in range(CANDIDATES)]
+        best = max(orders, key=lambda order: missing[np.ix_(order[:half], order[half:])].sum())
+        missing[np.ix_(best[:half], best[half:])] -= 1
+        chosen.append(best)
+    return np.stack(chosen)
