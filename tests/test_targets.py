@@ -41,12 +41,16 @@ MEANS = {
     "mog": [[-2.0, 0.0], [2.0, 0.0]],
     "mog2": [[-5.0, 0.0], [5.0, 0.0]],
     "mog2-unequal": [[-2.5, 0.0], [2.5, 0.0]],
+    "mog-20": [[-2.0] + [0.0] * 19, [2.0] + [0.0] * 19],
+    "ring": [[5, 0], [-5, 0], [0, 5], [0, -5], *(np.sqrt(12.5) * np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]]))],
     "full-mixture": [[0.0, 1.0], [3.0, -1.0], [-2.0, 0.0]],
 }
 COVARIANCES = {
     "mog": [0.1 * np.eye(2)] * 2,
     "mog2": [0.5 * np.eye(2)] * 2,
     "mog2-unequal": [3.0 * np.eye(2), 0.05 * np.eye(2)],
+    "mog-20": [0.1 * np.eye(20)] * 2,
+    "ring": [0.1 * np.eye(2)] * 8,
     "full-mixture": list(FULL),
 }
 
@@ -71,7 +75,7 @@ def log_density(name: str, target: Any, x: np.ndarray) -> np.ndarray:
     """The density up to a constant, from its textbook definition."""
     match target:
         case GaussianMixture():
-            weights = [0.125, 0.25, 0.625] if name == "full-mixture" else [0.5, 0.5]
+            weights = [0.125, 0.25, 0.625] if name == "full-mixture" else [1 / len(MEANS[name])] * len(MEANS[name])
             parts = zip(weights, MEANS[name], COVARIANCES[name], strict=True)
             return np.log(np.sum([w * np.exp(multivariate_normal(x, m, c)) for w, m, c in parts], axis=0))
         case Funnel():
@@ -177,6 +181,8 @@ def test_published_constants():
     np.testing.assert_allclose(scg.covariance[0], [50.005, 49.995])
     np.testing.assert_allclose(TARGETS["mog"]().variance, [4.1, 0.1])
     np.testing.assert_allclose(TARGETS["mog2"]().variance, [25.5, 0.5])
+    np.testing.assert_allclose(TARGETS["mog-20"]().variance, [4.1] + [0.1] * 19)
+    np.testing.assert_allclose(TARGETS["ring"]().covariance, (25 / 2 + 0.1) * np.eye(2), atol=1e-14)
     np.testing.assert_allclose(mog2_unequal(separation=8.0).covariance, np.diag([16 + 1.525, 1.525]))
     assert TARGETS["rough-well"]() == RoughWell(dim=2, eta=0.01)
     assert TARGETS["rough-well-10"]() == RoughWell(dim=10, eta=0.01, name="rough-well-10")

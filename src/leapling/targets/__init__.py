@@ -4,7 +4,7 @@ from leapling.targets.banana import Banana
 from leapling.targets.base import Target
 from leapling.targets.funnel import Funnel
 from leapling.targets.gaussian import DiagonalGaussian, Gaussian, icg, scg
-from leapling.targets.mixture import GaussianMixture, mog, mog2, mog2_unequal
+from leapling.targets.mixture import GaussianMixture, mog, mog2, mog2_unequal, mog20, ring
 from leapling.targets.registry import TARGETS, resolve
 from leapling.targets.rough_well import RoughWell
 
@@ -21,6 +21,8 @@ __all__ = [
     "mog",
     "mog2",
     "mog2_unequal",
+    "mog20",
     "resolve",
+    "ring",
     "scg",
 ]

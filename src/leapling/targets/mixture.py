@@ -118,3 +118,16 @@ def mog2_unequal(separation: float = 5.0) -> GaussianMixture:
     """
     means = [[-separation / 2, 0.0], [separation / 2, 0.0]]
     return GaussianMixture(means, [3.0, 0.05], name="mog2-unequal")
+
+
+def ring() -> GaussianMixture:
+    """Eight equal modes on a circle of radius 5: each has two neighbours twelve standard deviations away."""
+    angle = np.arange(8) * (2 * np.pi / 8)
+    return GaussianMixture(5 * np.stack([np.cos(angle), np.sin(angle)], axis=1), [0.1] * 8, name="ring")
+
+
+def mog20() -> GaussianMixture:
+    """The two modes of `mog` in twenty dimensions."""
+    means = np.zeros((2, 20))
+    means[:, 0] = -2, 2
+    return GaussianMixture(means, [0.1, 0.1], name="mog-20")

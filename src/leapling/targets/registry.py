@@ -14,7 +14,7 @@ from leapling.targets.banana import Banana
 from leapling.targets.base import Target
 from leapling.targets.funnel import Funnel
 from leapling.targets.gaussian import icg, scg
-from leapling.targets.mixture import mog, mog2, mog2_unequal
+from leapling.targets.mixture import mog, mog2, mog2_unequal, mog20, ring
 from leapling.targets.rough_well import RoughWell
 
 TARGETS: dict[str, Callable[[], Target]] = {
@@ -23,6 +23,8 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "mog": mog,
     "mog2": mog2,
     "mog2-unequal": mog2_unequal,
+    "mog-20": mog20,
+    "ring": ring,
     "rough-well": RoughWell,
     "rough-well-10": partial(RoughWell, dim=10, name="rough-well-10"),
     "funnel": Funnel,
