@@ -9,6 +9,7 @@ from leapling.energy import tempered
 from leapling.interop import from_netcdf, to_arviz, to_netcdf
 from leapling.kernels import HMC, L2HMC, LAHMC, NICE, Cycle, InCoordinates, Info, Kernel, Mixture, State, cast
 from leapling.store import load_run, save_run
+from leapling.supports import Unconstrained
 from leapling.training import (
     AdversarialRecipe,
     Recipe,
@@ -39,6 +40,7 @@ __all__ = [
     "State",
     "TrainResult",
     "TrainingStopped",
+    "Unconstrained",
     "cast",
     "check_kernel",
     "from_netcdf",
