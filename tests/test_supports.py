@@ -1,5 +1,6 @@
 """Constrained parameters: Jacobians are those of autodiff, expectations those of quadrature, mistakes have names."""
 
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -310,6 +311,11 @@ def test_values_outside_their_support_are_refused(support, value):
 def test_a_point_of_another_size_is_refused():
     with pytest.raises(ValueError, match="z has 5 coordinates, 4 are needed for first, second, rest"):
         Unconstrained(flat, PAIR)(jnp.zeros(5))
+
+
+def test_numpyro_is_imported_when_first_needed():
+    code = "import sys, leapling, leapling.targets; sys.exit('numpyro' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_without_numpyro_the_error_says_what_to_install(monkeypatch):

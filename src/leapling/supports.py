@@ -99,12 +99,12 @@ class Unconstrained(eqx.Module):
 
     def constrain(self, z: Float[Array, "dim *chains"]) -> Parameters:
         """The parameters by name, each of its own shape with the chain axes of z behind it."""
-        return _over_chains(lambda point: self._forward(point)[0], z.ndim - 1)(z)
+        return over_chains(lambda point: self._forward(point)[0], z.ndim - 1)(z)
 
     def unconstrain(self, parameters: Mapping[str, Any]) -> Float[Array, "dim *chains"]:
         """The z of which `constrain` makes these parameters; chain axes, the same for all, come last."""
         arrays, num_axes = self._arranged(parameters)
-        z = _over_chains(self._backward, num_axes)(arrays)
+        z = over_chains(self._backward, num_axes)(arrays)
         if not isinstance(z, Tracer):
             self._check_inside(arrays, self.constrain(jnp.where(jnp.isfinite(z), z, jnp.nan)))
         return z
@@ -206,7 +206,8 @@ def _described(constraint: Any) -> str:
     return "a constraint that depends on other parameters" if is_function else str(constraint)
 
 
-def _over_chains(f: Callable, num_axes: int) -> Callable:
+def over_chains(f: Callable, num_axes: int) -> Callable:
+    """A function of one point, on arrays with chain axes at the end."""
     for _ in range(num_axes):
         f = jax.vmap(f, in_axes=-1, out_axes=-1)
     return f

@@ -1,10 +1,11 @@
-"""Energies with a known answer: exact draws and true moments beside each."""
+"""Energies with a known answer, exact draws and true moments beside each; and posteriors of real data."""
 
 from leapling.targets.banana import Banana
 from leapling.targets.base import Target
 from leapling.targets.funnel import Funnel
 from leapling.targets.gaussian import DiagonalGaussian, Gaussian, icg, scg
 from leapling.targets.mixture import GaussianMixture, mog, mog2, mog2_unequal, mog20, ring
+from leapling.targets.posteriors import Posterior, posterior
 from leapling.targets.registry import TARGETS, resolve
 from leapling.targets.rough_well import RoughWell
 
@@ -15,6 +16,7 @@ __all__ = [
     "Funnel",
     "Gaussian",
     "GaussianMixture",
+    "Posterior",
     "RoughWell",
     "Target",
     "icg",
@@ -22,6 +24,7 @@ __all__ = [
     "mog2",
     "mog2_unequal",
     "mog20",
+    "posterior",
     "resolve",
     "ring",
     "scg",
