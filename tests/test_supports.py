@@ -149,7 +149,7 @@ def below(parameters):
     return c.interval(0.0, 1 - parameters["first"])
 
 
-PAIR = {"first": (c.unit_interval, ()), "second": (below, ()), "rest": (c.positive, (2,))}
+PAIR = {"first": (c.unit_interval, ()), "second": (below, ()), "rest": (c.positive, (2,))}  # not in order of names
 
 
 def test_bounds_that_depend_on_a_parameter_before():
@@ -157,6 +157,7 @@ def test_bounds_that_depend_on_a_parameter_before():
     assert (pulled.dim, pulled.names) == (4, ("first", "second", "rest"))
     z = jnp.asarray(points(4, 50))
     parameters = jax.jit(pulled.constrain)(z)
+    assert list(pulled.constrain(z)) == list(PAIR)
     assert np.all((parameters["second"] > 0) & (parameters["second"] < 1 - parameters["first"]))
     np.testing.assert_allclose(pulled.unconstrain(parameters), z, rtol=1e-9, atol=1e-9)
 

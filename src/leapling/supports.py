@@ -99,7 +99,8 @@ class Unconstrained(eqx.Module):
 
     def constrain(self, z: Float[Array, "dim *chains"]) -> Parameters:
         """The parameters by name, each of its own shape with the chain axes of z behind it."""
-        return over_chains(lambda point: self._forward(point)[0], z.ndim - 1)(z)
+        values = over_chains(lambda point: self._forward(point)[0], z.ndim - 1)(z)
+        return {name: values[name] for name in self.names}  # vmap has sorted them
 
     def unconstrain(self, parameters: Mapping[str, Any]) -> Float[Array, "dim *chains"]:
         """The z of which `constrain` makes these parameters; chain axes, the same for all, come last."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -30,7 +31,12 @@ class Posterior(eqx.Module):
 
     name: str = eqx.field(static=True)
     energy: Unconstrained
-    report: Callable[[Parameters], Parameters] = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    _report: Callable[[Parameters], Parameters] = eqx.field(static=True)
+
+    def __init__(self, name: str, energy: Unconstrained, report: Callable[[Parameters], Parameters]):
+        self.name, self.energy, self._report = name, energy, report
+        self.names = tuple(self._scalars(jnp.zeros(energy.dim)))
 
     @property
     def dim(self) -> int:
@@ -38,16 +44,16 @@ class Posterior(eqx.Module):
 
     def constrain(self, z: Float[Array, "dim *chains"]) -> dict[str, Float[Array, "*chains"]]:
         """Every scalar by itself, an entry of an array as `beta[1]`, counted from one."""
-        return over_chains(lambda point: scalars(self.report(self.energy.constrain(point))), z.ndim - 1)(z)
+        values = over_chains(self._scalars, z.ndim - 1)(z)
+        return {name: values[name] for name in self.names}
 
-
-def scalars(parameters: Parameters) -> Parameters:
-    entries = {}
-    for name, value in parameters.items():
-        for index in np.ndindex(value.shape):
-            label = ",".join(str(i + 1) for i in index)
-            entries[f"{name}[{label}]" if label else name] = value[index]
-    return entries
+    def _scalars(self, z: Float[Array, " dim"]) -> Parameters:
+        scalars = {}
+        for name, value in self._report(self.energy.constrain(z)).items():
+            for index in np.ndindex(value.shape):
+                label = ",".join(str(i + 1) for i in index)
+                scalars[f"{name}[{label}]" if label else name] = value[index]
+        return scalars
 
 
 def posterior(name: str, data: Mapping[str, Any]) -> Posterior:
