@@ -7,6 +7,7 @@ import tyro
 
 from leapling.cli.common import log
 from leapling.cli.experiments import Demo, Reproduce
+from leapling.cli.fitting import Bench, FitCommand
 from leapling.cli.runs import Check, Diagnose, Sample
 from leapling.cli.training import Train
 
@@ -16,17 +17,19 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"leapling {version('leapling')}")
         return 0
     commands = {
+        "fit": FitCommand,
         "demo": Demo,
         "train": Train,
         "sample": Sample,
         "check": Check,
         "diagnose": Diagnose,
         "reproduce": Reproduce,
+        "bench": Bench,
     }
     command = tyro.extras.subcommand_cli_from_dict(
         commands,
         prog="leapling",
-        description="Learned MCMC kernels: train, sample, check, diagnose; and the paper, reproduced.",
+        description="Learned MCMC kernels: fit, train, sample, check, diagnose; and the paper, reproduced.",
         args=arguments,
     )
     try:

@@ -112,8 +112,8 @@ def whitened_by(draws: Float[np.ndarray, "draw dim"], shape: str) -> Affine | Lo
         rank = int(np.sum(singular[:MAX_RANK] > 1 + (dim / len(white)) ** 0.5))
         return LowRank(mean, scale, rows[:rank].T, singular[:rank])
     correlation = white.T @ white / len(white)
-    shrinkage = min(1.0, dim / len(white))
-    correlation = (1 - shrinkage) * correlation + shrinkage * np.eye(dim)
+    if len(white) < 10 * dim:  # too few draws for so many entries, some of which would be singular
+        correlation = 0.9 * correlation + 0.1 * np.eye(dim)
     return Affine(mean, scale[:, None] * np.linalg.cholesky(correlation))
 
 

@@ -86,6 +86,10 @@ class GaussianMixture(Target):
         return jnp.take_along_axis(placed, component[None, None, :], axis=0)[0]
 
     @property
+    def weights(self) -> Float[np.ndarray, "component"]:
+        return self._weights.array
+
+    @property
     def mean(self) -> Float[np.ndarray, "dim"]:
         return self._weights.array @ self._means.array
 
