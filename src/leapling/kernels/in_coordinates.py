@@ -1,11 +1,12 @@
 """Any Metropolis kernel, run in other coordinates: an exact kernel in x whose moves are made in z."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from leapling.coordinates import Affine, Pulled
-from leapling.energy import Energy
 from leapling.kernels.base import MetropolisKernel, Phase, Proposal, State
 
 
@@ -35,7 +36,7 @@ class InCoordinates(MetropolisKernel):
         f = self.coordinates
         x = phase.state
         z = State(f.backward(x.position), x.energy, f.gradient_backward(x.gradient))
-        pulled = Energy(Pulled(energy.function, f), energy.temperature)
+        pulled = replace(energy, function=Pulled(energy.function, f))
         inner = self.kernel.propose(pulled, Phase(z, phase.momentum, phase.direction), key=key)
         z = inner.phase.state
         x = State(f.forward(z.position), z.energy, f.gradient_forward(z.gradient))

@@ -1,6 +1,7 @@
 """Algorithm 1, compiled: a few hundred iterations for each visit to the host."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -64,7 +65,7 @@ def iterate(energy: Callable, recipe: Recipe, initial: Initial, state: TrainStat
     key = jax.random.fold_in(jax.random.wrap_key_data(state.root), state.iteration)
     key_step, key_initial = jax.random.split(key)
     temperature = recipe.temperature(state.iteration).astype(state.chains.position.dtype)
-    energy = tempered(energy, temperature)
+    energy = replace(tempered(energy, temperature), force_gradient=recipe.force_gradient)
     start = state.chains
     if recipe.burn_in_weight > 0:
         fresh = state.kernel.init(energy, initial(key_initial, recipe.batch_size))
