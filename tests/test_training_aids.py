@@ -47,9 +47,9 @@ def test_the_learning_rate_falls_along_half_a_cosine():
     schedule = Recipe(400, learning_rate=2e-3, final_learning_rate=1e-4).schedule()
     share = np.array([0, 0.25, 0.5, 1])
     np.testing.assert_allclose(
-        [float(schedule(int(400 * s))) for s in share], 1e-4 + 1.9e-3 * (1 + np.cos(np.pi * share)) / 2, rtol=1e-6
+        [np.asarray(schedule(int(400 * s))) for s in share], 1e-4 + 1.9e-3 * (1 + np.cos(np.pi * share)) / 2, rtol=1e-6
     )
-    np.testing.assert_allclose([float(Recipe().schedule()(i)) for i in (0, 999, 1000)], [1e-3, 1e-3, 0.96e-3])
+    np.testing.assert_allclose([np.asarray(Recipe().schedule()(i)) for i in (0, 999, 1000)], [1e-3, 1e-3, 0.96e-3])
 
 
 def test_the_norm_of_the_whole_gradient_is_clipped():

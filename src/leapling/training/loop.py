@@ -12,7 +12,8 @@ from jaxtyping import Array, Float, Int
 
 from leapling.checks import check_start
 from leapling.energy import tempered
-from leapling.kernels import Kernel, State
+from leapling.kernels import Info, Kernel, State
+from leapling.training.objectives import Objective
 from leapling.training.recipe import Recipe
 
 BLOCK = 250  # iterations for each visit to the host
@@ -73,7 +74,7 @@ def iterate(energy: Callable, recipe: Recipe, initial: Initial, state: TrainStat
     params, static = split_trainable(state.kernel)
 
     def loss_of(params):
-        end, info = eqx.combine(params, static).step(energy, start, key=key_step)
+        end, info = observe(recipe.objective, eqx.combine(params, static), energy, start, key=key_step)
         is_chain = slice(recipe.batch_size)
         loss = recipe.objective(*of_chains((start, info), is_chain))
         if recipe.burn_in_weight > 0:
@@ -110,6 +111,12 @@ def iterate(energy: Callable, recipe: Recipe, initial: Initial, state: TrainStat
         iteration=state.iteration + 1,
         history=state.history.at[state.iteration].set(row),
     )
+
+
+def observe(objective: Objective, kernel: Kernel, energy: Callable, start: State, *, key: Array) -> tuple[State, Info]:
+    """One transition, or whatever else the objective wants to see of the kernel."""
+    beyond = getattr(objective, "observe", None)
+    return kernel.step(energy, start, key=key) if beyond is None else beyond(kernel, energy, start, key=key)
 
 
 def of_chains(tree: Any, which: slice) -> Any:
