@@ -102,7 +102,7 @@ class Toy(Kernel):
     def acceptance(self, x):
         return jax.nn.sigmoid(self.theta - jnp.sum(x**2, axis=0))
 
-    def step(self, energy, state, *, key):
+    def step(self, energy, state: Scripted, *, key):  # pyright: ignore[reportIncompatibleMethodOverride]
         x = state.position
         rate = self.acceptance(x)
         is_accepted = state.uniforms[0] < rate

@@ -31,7 +31,7 @@ class Lag:
     def __post_init__(self):
         if not self.lags or min(self.lags) < 1:
             raise ValueError(f"lags must be one or more numbers of transitions of at least 1, got {self.lags}")
-        if isinstance(self.objective, Jump) or hasattr(self.objective, "observe") or hasattr(self.objective, "critic"):
+        if isinstance(self.objective, Jump) or hasattr(self.objective, "observe") or hasattr(self.objective, "against"):
             raise ValueError(
                 f"{type(self.objective).__name__} scores single transitions: give Lag an objective of two states, "
                 "such as Decorrelation, HSIC, EnergyJump or ChEES"
