@@ -135,7 +135,7 @@ def test_it_is_not_the_jacobian_of_the_kernel():
 def test_the_gradient_is_that_of_finite_differences(exact_dim):
     """Of a learned kernel, in its step size, on a correlated target; two terms are all there is in two dimensions."""
     target = Gaussian([[1.0, 0.6], [0.6, 1.0]], mean=np.array([0.5, 0.0]))
-    kernel = L2HMC(2, 2, widths=(4,), step_size=0.5, key=jax.random.key(3))
+    kernel = L2HMC(2, 1, widths=(4,), step_size=0.5, key=jax.random.key(3))
     kernel = eqx.tree_at(lambda k: k.x_network.heads.weight, kernel, replace_fn=lambda w: 10 * w)
     start = evaluate(target, target.sample(jax.random.key(0), 4000, np.float64))
     objective = Entropy(exact_dim=exact_dim, num_terms=2)

@@ -48,7 +48,7 @@ class Learned:
         network = MLP((dim, *self.widths, 1), slope=0.2, key=key, dtype=dtype)
         return Opponent(network, optax.adam(self.learning_rate).init(eqx.filter(network, eqx.is_array)))
 
-    def improved(self, opponent: Opponent, gradient: MLP) -> Opponent:
+    def improved(self, opponent: Opponent, gradient: Any) -> Opponent:
         """After one step down the gradient."""
         with jax.numpy_dtype_promotion("standard"):  # optax mixes its integer count with reals
             updates, optimizer = optax.adam(self.learning_rate).update(gradient, opponent.optimizer)
