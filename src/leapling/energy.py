@@ -1,6 +1,7 @@
 """The energy as kernels see it: a function of one point, evaluated on whole batches, at a temperature."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -30,10 +31,14 @@ class Energy(eqx.Module):
 
     `value_and_grad` is the unit of cost, and is never divided by the temperature, so that what a state caches
     stays valid while the temperature is annealed.
+
+    Without `force_gradient` the gradient is a constant to whoever differentiates it: training then needs no second
+    derivative of U. The value keeps its own gradient either way.
     """
 
     function: Callable
     temperature: ArrayLike = 1.0
+    force_gradient: bool = eqx.field(static=True, default=True)
 
     def __call__(self, position: Float[Array, " dim"]) -> Float[Array, ""]:
         return self.function(position) / jnp.asarray(self.temperature, position.dtype)
@@ -59,7 +64,8 @@ class Energy(eqx.Module):
         evaluate = jax.value_and_grad(at_one_point)
         for _ in position.shape[1:]:
             evaluate = jax.vmap(evaluate, in_axes=-1, out_axes=-1)
-        return evaluate(guard(position))
+        value, gradient = evaluate(guard(position))
+        return value, gradient if self.force_gradient else jax.lax.stop_gradient(gradient)
 
 
 def as_energy(energy: Callable) -> Energy:
@@ -75,4 +81,4 @@ def as_energy(energy: Callable) -> Energy:
 
 def tempered(energy: Callable, temperature: ArrayLike) -> Energy:
     """The same energy at another temperature; states of the one are valid for the other."""
-    return Energy(as_energy(energy).function, temperature)
+    return replace(as_energy(energy), temperature=temperature)

@@ -42,6 +42,10 @@ class Affine(Coordinates):
     def dim(self) -> int:
         return self.mean.shape[0]
 
+    @property
+    def is_affine(self) -> bool:
+        return True
+
     def forward_and_log_det(self, z):
         return per_coordinate(_constant(self.mean, z), z) + _product(self.factor, z), _everywhere(self.log_det, z)
 
@@ -66,6 +70,10 @@ class LowRank(Coordinates):
     @property
     def dim(self) -> int:
         return self.mean.shape[0]
+
+    @property
+    def is_affine(self) -> bool:
+        return True
 
     def forward_and_log_det(self, z):
         scale = _constant(self.scale, z)

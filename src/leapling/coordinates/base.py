@@ -20,6 +20,11 @@ class Coordinates(eqx.Module):
     @abstractmethod
     def dim(self) -> int: ...
 
+    @property
+    @abstractmethod
+    def is_affine(self) -> bool:
+        """Whether the log-determinant is the same everywhere."""
+
     @abstractmethod
     def forward_and_log_det(
         self, z: Float[Array, "dim *chains"]
@@ -40,7 +45,8 @@ class Coordinates(eqx.Module):
 
 
 class Pulled(eqx.Module):
-    """The energy of z: U(f(z)) / temperature - log|det df/dz|. The volume is no part of what is tempered."""
+    """The energy of z: U(f(z)) - temperature log|det df/dz|, whose law at `temperature` is that of U there: what is
+    divided by the temperature again is U alone."""
 
     function: Callable
     coordinates: Coordinates
@@ -48,7 +54,7 @@ class Pulled(eqx.Module):
 
     def __call__(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
         x, log_det = self.coordinates.forward_and_log_det(z)
-        return self.function(x) / jnp.asarray(self.temperature, z.dtype) - log_det
+        return self.function(x) - jnp.asarray(self.temperature, z.dtype) * log_det
 
 
 def pull(f: Coordinates, x: State, temperature: ArrayLike) -> tuple[State, Float[Array, "*chains"]]:
@@ -57,14 +63,14 @@ def pull(f: Coordinates, x: State, temperature: ArrayLike) -> tuple[State, Float
     temperature = jnp.asarray(temperature, x.energy.dtype)
     z = f.backward(x.position)
     (_, log_det), back = jax.vjp(f.forward_and_log_det, z)
-    (gradient,) = back((x.gradient / temperature, -jnp.ones_like(log_det)))
-    return State(z, x.energy / temperature - log_det, gradient), log_det
+    (gradient,) = back((x.gradient, jnp.broadcast_to(-temperature, log_det.shape)))
+    return State(z, x.energy - temperature * log_det, gradient), log_det
 
 
 def push(f: Coordinates, z: State, temperature: ArrayLike) -> tuple[State, Float[Array, "*chains"]]:
-    """A state of the pulled energy as one of U, likewise: U(x) / temperature = U_z(f^-1(x)) - log|det df^-1/dx|."""
+    """A state of the pulled energy as one of U, likewise: U(x) = U_z(f^-1(x)) - temperature log|det df^-1/dx|."""
     temperature = jnp.asarray(temperature, z.energy.dtype)
     x, log_det = f.forward_and_log_det(z.position)
     _, back = jax.vjp(f.backward_and_log_det, x)
-    (gradient,) = back((z.gradient, -jnp.ones_like(log_det)))
-    return State(x, temperature * (z.energy + log_det), temperature * gradient), log_det
+    (gradient,) = back((z.gradient, jnp.broadcast_to(-temperature, log_det.shape)))
+    return State(x, z.energy + temperature * log_det, gradient), log_det

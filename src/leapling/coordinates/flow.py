@@ -58,6 +58,10 @@ class Flow(Coordinates):
     def dim(self) -> int:
         return self.outer.dim
 
+    @property
+    def is_affine(self) -> bool:
+        return False
+
     def forward_and_log_det(self, z):
         y, log_det = self._through("transform_and_log_det", z)
         x, more = self.outer.forward_and_log_det(y)

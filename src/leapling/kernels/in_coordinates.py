@@ -1,11 +1,12 @@
 """Any Metropolis kernel, run in other coordinates: an exact kernel in x whose moves are made in z."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from leapling.coordinates.base import Coordinates, Pulled, pull, push
-from leapling.energy import Energy
 from leapling.kernels.base import MetropolisKernel, Phase, Proposal
 
 
@@ -32,10 +33,12 @@ class InCoordinates(MetropolisKernel):
 
     def propose(self, energy, phase, *, key):
         f, x = self.coordinates, phase.state
-        z, log_det = pull(f, x, energy.temperature)
-        pulled = Energy(Pulled(energy.function, f, energy.temperature))
+        # A volume that is the same everywhere is left out: then the temperature may differ from chain to chain.
+        temperature = 0.0 if f.is_affine else energy.temperature
+        z, log_det = pull(f, x, temperature)
+        pulled = replace(energy, function=Pulled(energy.function, f, temperature))
         inner = self.kernel.propose(pulled, Phase(z, phase.momentum, phase.direction), key=key)
-        x, log_det_after = push(f, inner.phase.state, energy.temperature)
+        x, log_det_after = push(f, inner.phase.state, temperature)
         # dx' dv' / dx dv = (dx'/dz') (dz' dv' / dz dv) (dz/dx)
         volume = log_det_after - log_det
         is_finite = jnp.isfinite(volume) & jnp.all(jnp.isfinite(x.position) & jnp.isfinite(x.gradient), axis=0)

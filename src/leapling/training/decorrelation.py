@@ -1,5 +1,6 @@
 """An objective beyond the paper's: next states that are not correlated with the present ones."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from leapling.kernels import Info, State
-from leapling.kernels.base import select
+from leapling.training.transitions import moves
 
 FORMS = ("square", "log", "matrix")
 
@@ -37,24 +38,25 @@ class Decorrelation:
             raise ValueError(f"cap must be above 0, got {self.cap}")
 
     def __call__(self, start: State, info: Info) -> Float[Array, ""]:
-        now, after = standardised(start, info.proposal)
-        rate = info.acceptance[None]
+        ways = moves(start, info)
+        now, *afters = standardised(start, [state for _, state in ways])
+        rates = [share[None] for share, _ in ways]
         if self.form == "matrix":
             # E[f_k (f_l' - f_l)] weighted by A, plus what resting leaves: the correlation of the batch with itself.
-            moved = jnp.clip(after - now, -(self.cap**0.5), self.cap**0.5)
-            num = now.shape[1]
-            correlation = (jnp.tensordot(now, (rate * moved + now).T, 1)) / num
+            after = now
+            for rate, there in zip(rates, afters, strict=True):
+                after = rate * jnp.clip(there - now, -(self.cap**0.5), self.cap**0.5) + after
+            correlation = jnp.tensordot(now, after.T, 1) / now.shape[1]
             return jnp.mean(jnp.sum(correlation**2, axis=1))
-        jump = jnp.mean(rate * jnp.minimum((after - now) ** 2, self.cap), axis=1) / 2
+        jumps = [jnp.minimum((there - now) ** 2, self.cap) for there in afters]
+        jump = sum(jnp.mean(rate * jump, axis=1) for rate, jump in zip(rates, jumps, strict=True)) / 2
         if self.form == "log":
             return -jnp.mean(jnp.log(jnp.minimum(jump, 1) + 0.01 * jump))
         return jnp.mean((1 - jump) ** 2)
 
 
-def standardised(
-    start: State, proposal: State
-) -> tuple[Float[Array, "statistics chains"], Float[Array, "statistics chains"]]:
-    """Every statistic of both states, with mean 0 and variance 1 over the present ones."""
+def standardised(start: State, ends: Sequence[State]) -> list[Float[Array, "statistics chains"]]:
+    """Every statistic of the start and of each end, with mean 0 and variance 1 over the present ones."""
     centre = jax.lax.stop_gradient(jnp.mean(start.position, axis=1, keepdims=True))
 
     def statistics(state: State) -> Array:
@@ -65,8 +67,6 @@ def standardised(
     mean = jax.lax.stop_gradient(jnp.mean(now, axis=1, keepdims=True))
     variance = jax.lax.stop_gradient(jnp.var(now, axis=1, keepdims=True))
     scale = jnp.sqrt(jnp.maximum(variance, jnp.finfo(now.dtype).tiny))
-    # What is not finite is rejected: it counts as resting, and is replaced before any arithmetic has a gradient.
-    is_finite = jnp.isfinite(proposal.energy) & jnp.all(jnp.isfinite(proposal.position), axis=0)
-    after = statistics(select(is_finite, proposal, start))
-    after = jnp.where(jnp.isfinite(after), after, now)  # a square may overflow
-    return (now - mean) / scale, (after - mean) / scale
+    afters = [statistics(state) for state in ends]
+    afters = [jnp.where(jnp.isfinite(after), after, now) for after in afters]  # a square may overflow
+    return [(each - mean) / scale for each in (now, *afters)]

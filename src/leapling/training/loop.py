@@ -1,6 +1,7 @@
 """Algorithm 1, compiled: a few hundred iterations for each visit to the host."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,8 @@ from jaxtyping import Array, Float, Int
 
 from leapling.checks import check_start
 from leapling.energy import tempered
-from leapling.kernels import Kernel, State
+from leapling.kernels import Info, Kernel, State
+from leapling.training.objectives import Objective
 from leapling.training.recipe import Recipe
 
 BLOCK = 250  # iterations for each visit to the host
@@ -32,6 +34,7 @@ class TrainState(eqx.Module):
     root: Array  # key data; the key of iteration i is fold_in(root, i)
     iteration: Int[Array, ""]
     history: Float[Array, "iterations metrics"]
+    opponent: Any  # of an objective that is learned itself; None of the others
 
 
 def split_trainable(kernel: Kernel) -> tuple[Any, Any]:
@@ -47,6 +50,8 @@ def begin(kernel: Kernel, energy: Callable, recipe: Recipe, *, seed: int, initia
     positions = initial(jax.random.fold_in(root, recipe.num_iterations), recipe.batch_size)
     chains = kernel.init(energy, positions)
     check_start(chains)
+    make = getattr(recipe.objective, "opponent", None)
+    key_opponent = jax.random.fold_in(root, 2**31 - 2)  # a stream that no iteration uses
     return TrainState(
         kernel=kernel,
         best_kernel=kernel,
@@ -56,6 +61,7 @@ def begin(kernel: Kernel, energy: Callable, recipe: Recipe, *, seed: int, initia
         root=jax.random.key_data(root),
         iteration=jnp.asarray(0, jnp.int32),
         history=jnp.full((recipe.num_iterations, len(METRICS)), jnp.nan, positions.dtype),
+        opponent=None if make is None else make(len(positions), key=key_opponent, dtype=positions.dtype),
     )
 
 
@@ -64,32 +70,39 @@ def iterate(energy: Callable, recipe: Recipe, initial: Initial, state: TrainStat
     key = jax.random.fold_in(jax.random.wrap_key_data(state.root), state.iteration)
     key_step, key_initial = jax.random.split(key)
     temperature = recipe.temperature(state.iteration).astype(state.chains.position.dtype)
-    energy = tempered(energy, temperature)
+    energy = replace(tempered(energy, temperature), force_gradient=recipe.force_gradient)
     start = state.chains
     if recipe.burn_in_weight > 0:
         fresh = state.kernel.init(energy, initial(key_initial, recipe.batch_size))
         start = jax.tree.map(lambda p, q: jnp.concatenate([p, q], axis=-1), start, fresh)
     params, static = split_trainable(state.kernel)
+    learned: Any = recipe.objective
+    opponent = state.opponent
 
-    def loss_of(params):
-        end, info = eqx.combine(params, static).step(energy, start, key=key_step)
+    def loss_of(params, network):
+        objective = recipe.objective if network is None else learned.against(network)
+        end, info = observe(recipe.objective, eqx.combine(params, static), energy, start, key=key_step)
         is_chain = slice(recipe.batch_size)
-        loss = recipe.objective(*of_chains((start, info), is_chain))
+        loss = objective(*of_chains((start, info), is_chain))
         if recipe.burn_in_weight > 0:
             is_fresh = slice(recipe.batch_size, None)
-            loss = loss + recipe.burn_in_weight * recipe.objective(*of_chains((start, info), is_fresh))
+            loss = loss + recipe.burn_in_weight * objective(*of_chains((start, info), is_fresh))
         return loss, (end, info)
 
-    (loss, (end, info)), gradient = jax.value_and_grad(loss_of, has_aux=True)(params)
+    network = None if opponent is None else opponent.network
+    (loss, (end, info)), gradients = jax.value_and_grad(loss_of, argnums=(0, 1), has_aux=True)(params, network)
+    gradient, gradient_of_network = gradients
     with jax.numpy_dtype_promotion("standard"):  # optax mixes its integer count with reals
         updates, optimizer = recipe.optimizer().update(gradient, state.optimizer, params)
-    is_finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradient))
+    is_finite = jnp.isfinite(loss) & jnp.isfinite(optax.tree.norm(gradients))
     kernel = eqx.combine(optax.apply_updates(params, updates), static)
+    if opponent is not None:
+        opponent = learned.improved(opponent, gradient_of_network)
     # A step with a non-finite gradient is left out, and counted.
-    kernel, optimizer = jax.tree.map(
+    kernel, optimizer, opponent = jax.tree.map(
         lambda new, old: jnp.where(is_finite, new, old) if eqx.is_array(new) else new,
-        (kernel, optimizer),
-        (state.kernel, state.optimizer),
+        (kernel, optimizer, opponent),
+        (state.kernel, state.optimizer, state.opponent),
     )
     step_size = getattr(state.kernel, "step_size", jnp.nan)
     gradients = jnp.sum(info.num_gradients) + (recipe.batch_size if recipe.burn_in_weight > 0 else 0)
@@ -108,7 +121,14 @@ def iterate(energy: Callable, recipe: Recipe, initial: Initial, state: TrainStat
         root=state.root,
         iteration=state.iteration + 1,
         history=state.history.at[state.iteration].set(row),
+        opponent=opponent,
     )
+
+
+def observe(objective: Objective, kernel: Kernel, energy: Callable, start: State, *, key: Array) -> tuple[State, Info]:
+    """One transition, or whatever else the objective wants to see of the kernel."""
+    beyond = getattr(objective, "observe", None)
+    return kernel.step(energy, start, key=key) if beyond is None else beyond(kernel, energy, start, key=key)
 
 
 def of_chains(tree: Any, which: slice) -> Any:

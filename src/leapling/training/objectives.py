@@ -11,7 +11,13 @@ from leapling.kernels import Info, State
 
 @runtime_checkable
 class Objective(Protocol):
-    """Hashable (a frozen dataclass), because it is compiled into the training step."""
+    """Hashable (a frozen dataclass), because it is compiled into the training step.
+
+    One that needs more than a single transition tells of has a method `observe(kernel, energy, start, *, key)`, in the
+    place of `kernel.step`, which returns the end of the chains and an `Info` of a richer type, chains on the last axis
+    of every array: it is what the objective is then called with. One that learns something itself has the methods
+    `opponent`, `against` and `improved` of `Learned`.
+    """
 
     def __call__(self, start: State, info: Info) -> Float[Array, ""]: ...
 

@@ -1,6 +1,6 @@
 """The inputs of Algorithm 1, and the settings the paper used on its targets."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,9 @@ class Annealing:
         return jnp.maximum(self.start * self.factor**steps, 1.0)
 
 
+AIDS = ("clip", "final_learning_rate", "force_gradient")  # beyond the paper, and off by default
+
+
 @dataclass(frozen=True)
 class Recipe:
     """Algorithm 1: how many iterations of what, on how many chains, started where."""
@@ -45,19 +48,37 @@ class Recipe:
     learning_rate: float = 1e-3
     learning_rate_decay: float = 0.96  # from the authors' code; the paper names the rate only
     decay_every: int = 1000
+    clip: float | None = None  # the largest norm of the whole gradient; a longer one is scaled down to it
+    final_learning_rate: float | None = None  # where half a cosine takes the learning rate, in place of the decay
+    force_gradient: bool = True  # False: dU/dx is a constant to the gradient of the loss; U itself is not
 
     def __post_init__(self):
         for name in ("num_iterations", "batch_size", "initial_scale", "learning_rate", "decay_every"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
+        for name in ("clip", "final_learning_rate"):
+            if not ((value := getattr(self, name)) is None or value > 0):
+                raise ValueError(f"{name} must be above 0, or None for no such thing, got {value}")
         if not self.burn_in_weight >= 0:
             raise ValueError(f"burn_in_weight must be 0 or more, got {self.burn_in_weight}; the paper uses 0 or 1")
 
+    def __repr__(self) -> str:
+        """An aid that is not used is not named: what was stored under a recipe's name before it existed stays found."""
+        named = [f for f in fields(self) if f.name not in AIDS or getattr(self, f.name) != f.default]
+        return f"Recipe({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in named)})"
+
     def optimizer(self) -> optax.GradientTransformation:
-        schedule = optax.exponential_decay(
-            self.learning_rate, self.decay_every, self.learning_rate_decay, staircase=True
-        )
-        return optax.adam(schedule)
+        if self.clip is None:
+            return optax.adam(self.schedule())
+        return optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(self.schedule()))
+
+    def schedule(self) -> optax.Schedule:
+        """The learning rate of each iteration."""
+        if self.final_learning_rate is None:
+            rate, every = self.learning_rate_decay, self.decay_every
+            return optax.exponential_decay(self.learning_rate, every, rate, staircase=True)
+        share = self.final_learning_rate / self.learning_rate
+        return optax.cosine_decay_schedule(self.learning_rate, self.num_iterations, share)
 
 
 @dataclass(frozen=True)
