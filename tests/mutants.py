@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import leapling.kernels
 from leapling.kernels import L2HMC, LAHMC
 
-MODULES = ("base", "hmc", "networks", "leapfrog", "l2hmc", "lahmc")  # in the order of their imports
+MODULES = ("base", "integrators", "hmc", "networks", "leapfrog", "l2hmc", "lahmc")  # in the order of their imports
 # Read once, so that an edit of the package while its tests run does not mix two versions.
 SOURCES = {name: (Path(leapling.kernels.__file__).parent / f"{name}.py").read_text() for name in MODULES}
 DATA = ("State", "Phase", "Proposal", "Info")  # plain containers, shared with the original
@@ -71,6 +71,10 @@ def build(mutant: Mutant, kernel: L2HMC) -> Any:
 def build_lahmc(mutant: Mutant, kernel: LAHMC) -> Any:
     """The mutant around the operator of `kernel`, which is the original one."""
     return load(mutant)["lahmc"].LAHMC(kernel.operator, kernel.num_trajectories, kernel.refreshment)
+
+
+def build_hmc(mutant: Mutant, *args: Any, **options: Any) -> Any:
+    return load(mutant)["hmc"].HMC(*args, **options)
 
 
 def load(mutant: Mutant) -> dict[str, ModuleType]:

@@ -27,6 +27,7 @@ def l2hmc(**options):
 KERNELS = {
     "HMC": lambda: HMC(0.2, 4),
     "HMC with jitter": lambda: HMC(0.2, 4, step_size_jitter=0.3, length_jitter=0.5),
+    "HMC of two stages": lambda: HMC(0.3, 2, integrator="two-stage"),
     "L2HMC": l2hmc,
     "L2HMC with one context": lambda: l2hmc(context_dim=2).given(jnp.ones(2)),
     "L2HMC with a context per chain": lambda: l2hmc(context_dim=2).given(jnp.ones((2, CHAINS))),

@@ -49,6 +49,7 @@ def test_round_trip(run):
     "other",
     [
         HMC(0.3, 7, length_jitter=0.2),
+        HMC(0.3, 7, integrator="three-stage"),
         L2HMC(1, 1, widths=(3,), context_dim=2, heads="ST", key=jax.random.key(2)),
         LAHMC(L2HMC(2, 2, key=jax.random.key(2)), 3, 0.7),
         LAHMC(InCoordinates(HMC(0.3, 7), Affine([1.0, 2.0], [[1.0, 0.0], [0.5, 2.0]])), 2),
@@ -57,7 +58,9 @@ def test_round_trip(run):
 )
 def test_other_kernels_round_trip(tmp_path, other):
     save_run(tmp_path, other)
-    assert leaves_equal(load_run(tmp_path)[0], other)
+    loaded = load_run(tmp_path)[0]
+    assert leaves_equal(loaded, other)
+    assert jax.tree.structure(loaded) == jax.tree.structure(other)
 
 
 def test_saving_again_leaves_one_set_of_arrays(run):

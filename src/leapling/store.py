@@ -72,7 +72,8 @@ def configuration(kernel: Kernel) -> dict[str, Any]:
             "dtype": str(kernel.dtype),
         }
     if isinstance(kernel, HMC):
-        return {"kind": "HMC"}
+        # A header of before there was a choice says nothing, and means leapfrog.
+        return {"kind": "HMC"} | ({} if kernel.integrator == "leapfrog" else {"integrator": kernel.integrator})
     if isinstance(kernel, LAHMC):
         return {"kind": "LAHMC", "num_trajectories": kernel.num_trajectories, "inner": configuration(kernel.operator)}
     if isinstance(kernel, InCoordinates):
