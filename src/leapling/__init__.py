@@ -7,7 +7,20 @@ from leapling.coordinates import Affine, whitening
 from leapling.diagnostics import check_kernel, summarise
 from leapling.energy import tempered
 from leapling.interop import from_netcdf, to_arviz, to_netcdf
-from leapling.kernels import HMC, L2HMC, LAHMC, NICE, Cycle, InCoordinates, Info, Kernel, Mixture, State, cast
+from leapling.kernels import (
+    HMC,
+    L2HMC,
+    LAHMC,
+    NICE,
+    Cycle,
+    InCoordinates,
+    Info,
+    Kernel,
+    Mixture,
+    State,
+    Tempering,
+    cast,
+)
 from leapling.store import load_run, save_run
 from leapling.training import (
     AdversarialRecipe,
@@ -37,6 +50,7 @@ __all__ = [
     "Mixture",
     "Recipe",
     "State",
+    "Tempering",
     "TrainResult",
     "TrainingStopped",
     "cast",

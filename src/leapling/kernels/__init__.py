@@ -7,6 +7,7 @@ from leapling.kernels.in_coordinates import InCoordinates
 from leapling.kernels.l2hmc import L2HMC
 from leapling.kernels.lahmc import LAHMC
 from leapling.kernels.nice import NICE
+from leapling.kernels.tempering import Tempering
 
 __all__ = [
     "HMC",
@@ -23,5 +24,6 @@ __all__ = [
     "Phase",
     "Proposal",
     "State",
+    "Tempering",
     "cast",
 ]

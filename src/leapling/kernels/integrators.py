@@ -26,9 +26,9 @@ def three_stage(a: float, b: float) -> Splitting:
     return Splitting((b, 0.5 - b, 0.5 - b, b), (a, 1 - 2 * a, a))
 
 
-# McLachlan (1995) makes the error of short steps small. Blanes, Casas and Sanz-Serna (2014) take, from the same families,
-# the map whose expected energy error on Gaussians is smallest at the worst step of up to as many sd as it has stages.
-# For the same gradients per time, leapfrog is there at half of its limit of stability.
+# McLachlan (1995) makes the error of short steps small. Blanes, Casas and Sanz-Serna (2014) take, from the same
+# families, the map whose expected energy error on Gaussians is smallest at the worst step of up to as many sd as it has
+# stages. For the same gradients per time, leapfrog is there at half of its limit of stability.
 INTEGRATORS = {
     "leapfrog": Splitting((0.5, 0.5), (1.0,)),
     "mclachlan": two_stage(0.1931833275037836),

@@ -1,6 +1,7 @@
 """The law of invariance: the rank test on exact draws of the target, or of a stand-in for it."""
 
 from collections.abc import Callable
+from typing import Any
 
 from leapling.diagnostics.exactness.rank import NUM_STATES, RankTest, rank_test
 from leapling.diagnostics.exactness.report import Law
@@ -14,7 +15,8 @@ def invariance_law(subject: Subject, num_chains: int) -> Law:
     sampler: Sampler | None = subject.sampler
     prefix = ""
     if sampler is None:
-        standin = fit_standin(subject.probes.T, subject.random("stand-in"))
+        fit: Callable[..., Any] = getattr(subject.kernel, "fit_standin", fit_standin)
+        standin = fit(subject.probes.T, subject.random("stand-in"))
         function, sampler = standin, standin.sample
         prefix = "on a mixture fitted to the probe points: "
     plain, scaled = rank_test(subject, function, sampler, num_chains)
