@@ -26,6 +26,7 @@ MODULES = (
     "l2hmc",
     "lahmc",
     "tempering",
+    "mala",
 )  # in the order of their imports
 # Read once, so that an edit of the package while its tests run does not mix two versions.
 SOURCES = {name: (Path(leapling.kernels.__file__).parent / f"{name}.py").read_text() for name in MODULES}

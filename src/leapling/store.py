@@ -28,6 +28,7 @@ from leapling.kernels import (
     Kernel,
     MetropolisKernel,
     Mixture,
+    PositionMALA,
     Tempering,
 )
 
@@ -96,6 +97,10 @@ def configuration(kernel: Kernel) -> dict[str, Any]:
         return {"kind": "InCoordinates", "factor": factor, "inner": configuration(kernel.kernel)}
     if isinstance(kernel, Composed):
         return {"kind": type(kernel).__name__, "parts": [configuration(part) for part in kernel.components]}
+    if isinstance(kernel, PositionMALA):
+        raise RunError(
+            "a PositionMALA holds a function of yours, which a run does not store; keep the code that makes the kernel"
+        )
     raise RunError(f"a kernel of type {type(kernel).__name__} cannot be saved; there are {', '.join(KERNELS)}")
 
 
