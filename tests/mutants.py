@@ -28,8 +28,9 @@ MODULES = (
     "tempering",
     "mala",
 )  # in the order of their imports
+ROOT = Path(leapling.kernels.__file__).parent
 # Read once, so that an edit of the package while its tests run does not mix two versions.
-SOURCES = {name: (Path(leapling.kernels.__file__).parent / f"{name}.py").read_text() for name in MODULES}
+SOURCES = {name: (ROOT / f"{name}.py").read_text() for name in MODULES} | {"ais": (ROOT.parent / "ais.py").read_text()}
 # Plain containers, shared with the original.
 DATA = {"base": ("State", "Phase", "Proposal", "Info"), "tempering": ("Replicas", "TemperingInfo")}
 

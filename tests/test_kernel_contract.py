@@ -8,7 +8,7 @@ import pytest
 
 from leapling.chains import sample
 from leapling.energy import Energy, as_energy, tempered
-from leapling.kernels import HMC, L2HMC, NICE, Phase
+from leapling.kernels import HMC, L2HMC, NICE, Phase, PositionMALA
 from leapling.kernels.base import evaluate, refresh
 
 DIM, CHAINS = 3, 5
@@ -32,6 +32,7 @@ KERNELS = {
     "L2HMC with one context": lambda: l2hmc(context_dim=2).given(jnp.ones(2)),
     "L2HMC with a context per chain": lambda: l2hmc(context_dim=2).given(jnp.ones((2, CHAINS))),
     "NICE": lambda: NICE(DIM, 3, widths=(6,), key=jax.random.key(0)),
+    "PositionMALA": lambda: PositionMALA(lambda x: 1 / jnp.sqrt(1 + x**2), 0.2),
 }
 every_kernel = pytest.mark.parametrize("name", KERNELS)
 
@@ -81,7 +82,7 @@ def test_m_fused_evaluations_per_transition_and_not_one_more(name):
         state, info = jax.block_until_ready(step(counting.energy, state, key=jax.random.key(i)))
         reported = np.asarray(info.num_gradients)
         assert (counting.values, counting.fused) == (0, reported.sum())
-        assert (reported == (1 if name == "NICE" else 4)).all() or "jitter" in name
+        assert (reported == (1 if name in ("NICE", "PositionMALA") else 4)).all() or "jitter" in name
 
 
 def test_a_whole_run_is_charged_what_it_evaluates():
