@@ -15,7 +15,7 @@ from leapling import ais
 from leapling.ais import Annealed, base_state, linear, mix, persistent, sigmoidal, unmix
 from leapling.coordinates import Affine, whitening
 from leapling.energy import tempered
-from leapling.kernels import HMC, L2HMC, NICE
+from leapling.kernels import HMC, L2HMC, NICE, Tempering
 from leapling.kernels.base import evaluate
 from leapling.targets import DiagonalGaussian, GaussianMixture
 
@@ -195,6 +195,7 @@ def test_schedules():
         (lambda: sigmoidal(5, 0.0), "steepness must be above 0, got 0"),
         (lambda: persistent(HMC(), 1.0), "alpha must be at least 0 and below 1, got 1"),
         (lambda: estimate(HMC(), schedule=lambda n: np.linspace(0.1, 1, n)), "must rise from 0 to 1"),
+        (lambda: estimate(Tempering(HMC(), [1.0, 0.5])), "replicas have temperatures of their own"),
         (lambda: estimate(HMC(), chains=1), "num_chains must be at least 2, got 1"),
     ],
 )

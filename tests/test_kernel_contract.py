@@ -8,7 +8,7 @@ import pytest
 
 from leapling.chains import sample
 from leapling.energy import Energy, as_energy, tempered
-from leapling.kernels import HMC, L2HMC, NICE, Phase, PositionMALA
+from leapling.kernels import HMC, L2HMC, NICE, Phase, PositionMALA, Tempering
 from leapling.kernels.base import evaluate, refresh
 
 DIM, CHAINS = 3, 5
@@ -90,6 +90,13 @@ def test_a_whole_run_is_charged_what_it_evaluates():
     draws = sample(HMC(0.2, 4), counting.energy, num_draws=6, num_warmup=2, thin=3, num_chains=CHAINS, dim=DIM)
     assert counting.values == 0
     assert draws.num_gradients == counting.fused == CHAINS * (1 + 4 * (2 + 6 * 3))
+
+
+def test_a_tempered_run_is_charged_for_every_replica():
+    counting = CountingEnergy()
+    kernel = Tempering(HMC(0.2, 4), [1.0, 0.5, 0.2])
+    draws = sample(kernel, counting.energy, num_draws=6, num_chains=CHAINS, dim=DIM)
+    assert draws.num_gradients == counting.fused == CHAINS * (1 + 6 * 3 * 4)
 
 
 # Step-size jitter is drawn for the batch at once, so these two laws leave it out.
@@ -176,6 +183,17 @@ def test_temperature_divides_and_is_never_cached(name):
     np.testing.assert_allclose(hot.position, third.position, rtol=1e-10)
     np.testing.assert_allclose(info.acceptance, info_third.acceptance, rtol=1e-9)
     np.testing.assert_allclose(hot.energy, jax.vmap(quartic, -1)(hot.position), rtol=1e-12)
+
+
+@every_kernel
+def test_chains_may_have_temperatures_of_their_own(name):
+    """Each then moves, and is accepted, as all would at its temperature."""
+    kernel, temperatures = DETERMINISTIC[name](), np.array([0.5, 1.0, 1.7, 3.0, 8.0])
+    end, info = kernel.step(tempered(quartic, temperatures), start(kernel), key=jax.random.key(5))
+    for i, temperature in enumerate(temperatures):
+        alone, alone_info = kernel.step(tempered(quartic, temperature), start(kernel), key=jax.random.key(5))
+        np.testing.assert_allclose(end.position[:, i], alone.position[:, i], rtol=1e-10)
+        np.testing.assert_allclose(info.acceptance[i], alone_info.acceptance[i], rtol=1e-9)
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5, 8])

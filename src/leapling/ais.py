@@ -17,6 +17,7 @@ from leapling.coordinates import Affine
 from leapling.energy import Energy, as_energy
 from leapling.kernels.base import Kernel, KeyArray, State, evaluate, select
 from leapling.kernels.lahmc import LAHMC
+from leapling.kernels.tempering import Tempering
 
 Schedule = Float[np.ndarray, " temperatures"] | Float[Array, " temperatures"]
 
@@ -99,6 +100,8 @@ def annealed_importance(
     b = np.asarray(schedule, np.float64)
     if len(b) < 2 or b[0] != 0 or b[-1] != 1 or not (np.diff(b) > 0).all():
         raise ValueError(f"a schedule must rise from 0 to 1, got {schedule}; try linear(100) or sigmoidal(100)")
+    if isinstance(kernel, Tempering):
+        raise ValueError("replicas have temperatures of their own, which AIS would not change: give it their operator")
     if num_chains < 2:
         raise ValueError(f"num_chains must be at least 2, got {num_chains}: one weight has no standard error")
     dtype = next((a.dtype for a in jax.tree.leaves(eqx.filter(kernel, eqx.is_inexact_array))), jnp.result_type(float))
