@@ -53,13 +53,11 @@ def off(found, log_z: float) -> float:
     "kernel",
     [
         HMC(0.4, 3),
-        HMC(0.8, 1, integrator="two-stage"),
         persistent(HMC(0.4, 1), 0.9),
         persistent(learned(), 0.5),
-        learned(),
         NICE(2, 3, widths=(6,), key=jax.random.key(0)),
     ],
-    ids=["HMC", "two stages", "HMC, partial refreshment", "L2HMC, partial refreshment", "L2HMC", "NICE"],
+    ids=["HMC", "HMC, partial refreshment", "L2HMC, partial refreshment", "NICE"],
 )
 def test_log_z_of_a_gaussian(kernel):
     found = estimate(kernel)
@@ -130,7 +128,6 @@ WEIGHT = "log_weight + step * (here.energy - target.energy)"
 MISTAKES = {
     "weight with the wrong sign": mutants.edit("ais", WEIGHT, WEIGHT.replace("+", "-")),
     "moves one temperature early": mutants.edit("ais", UNPACK, f"{UNPACK}        b = b - step + 1e-9\n"),
-    "moves at the last temperature throughout": mutants.edit("ais", UNPACK, f"{UNPACK}        b = b * 0 + 1\n"),
     "weight taken after the move": (
         mutants.Edit("ais", WEIGHT, "log_weight"),
         mutants.Edit(
@@ -142,9 +139,6 @@ MISTAKES = {
     ),
     "energy of the place before the move": mutants.edit("ais", "info.is_accepted, unmix(", "~info.is_accepted, unmix("),
     "base not normalised": mutants.edit("ais", "/ 2 + constant", "/ 2 + 0 * constant"),
-    "mean of the log-weights": mutants.edit(
-        "ais", "return jax.nn.logsumexp(self.log_weights) - jnp.log(", "return jnp.mean(self.log_weights) - 0 * ("
-    ),
 }
 
 
