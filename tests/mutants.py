@@ -17,10 +17,22 @@ import jax.numpy as jnp
 import leapling.kernels
 from leapling.kernels import L2HMC, LAHMC
 
-MODULES = ("base", "hmc", "networks", "leapfrog", "l2hmc", "lahmc")  # in the order of their imports
+MODULES = (
+    "base",
+    "integrators",
+    "hmc",
+    "networks",
+    "leapfrog",
+    "l2hmc",
+    "lahmc",
+    "tempering",
+    "mala",
+)  # in the order of their imports
+ROOT = Path(leapling.kernels.__file__).parent
 # Read once, so that an edit of the package while its tests run does not mix two versions.
-SOURCES = {name: (Path(leapling.kernels.__file__).parent / f"{name}.py").read_text() for name in MODULES}
-DATA = ("State", "Phase", "Proposal", "Info")  # plain containers, shared with the original
+SOURCES = {name: (ROOT / f"{name}.py").read_text() for name in MODULES} | {"ais": (ROOT.parent / "ais.py").read_text()}
+# Plain containers, shared with the original.
+DATA = {"base": ("State", "Phase", "Proposal", "Info"), "tempering": ("Replicas", "TemperingInfo")}
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,18 @@ def build_lahmc(mutant: Mutant, kernel: LAHMC) -> Any:
     return load(mutant)["lahmc"].LAHMC(kernel.operator, kernel.num_trajectories, kernel.refreshment)
 
 
+def build_hmc(mutant: Mutant, *args: Any, **options: Any) -> Any:
+    return load(mutant)["hmc"].HMC(*args, **options)
+
+
+def build_tempering(mutant: Mutant, kernel: Any) -> Any:
+    """The mutant around an operator that is made anew, since it must be one of the mutant's Metropolis kernels."""
+    modules = load(mutant)
+    operator = kernel.operator
+    twin = modules["hmc"].HMC(operator.step_size, operator.num_steps)
+    return modules["tempering"].Tempering(twin, kernel.inverse_temperatures)
+
+
 def load(mutant: Mutant) -> dict[str, ModuleType]:
     """The edited kernel modules as a package of their own; everything else is the original."""
     package = "mutant_" + "".join(c if c.isalnum() else "_" for c in mutant.name)
@@ -90,8 +114,8 @@ def load(mutant: Mutant) -> dict[str, ModuleType]:
             compile(source.replace("from leapling.kernels.", f"from {package}."), full_name, "exec"),
             vars(module),
         )
-        for item in DATA if name == "base" else ():
-            setattr(module, item, getattr(leapling.kernels, item))
+        for item in DATA.get(name, ()):
+            setattr(module, item, getattr(sys.modules[f"leapling.kernels.{name}"], item))
     return modules
 
 

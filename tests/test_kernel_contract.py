@@ -8,7 +8,7 @@ import pytest
 
 from leapling.chains import sample
 from leapling.energy import Energy, as_energy, tempered
-from leapling.kernels import HMC, L2HMC, NICE, Phase
+from leapling.kernels import HMC, L2HMC, NICE, Phase, PositionMALA, Tempering
 from leapling.kernels.base import evaluate, refresh
 
 DIM, CHAINS = 3, 5
@@ -27,10 +27,12 @@ def l2hmc(**options):
 KERNELS = {
     "HMC": lambda: HMC(0.2, 4),
     "HMC with jitter": lambda: HMC(0.2, 4, step_size_jitter=0.3, length_jitter=0.5),
+    "HMC of two stages": lambda: HMC(0.3, 2, integrator="two-stage"),
     "L2HMC": l2hmc,
     "L2HMC with one context": lambda: l2hmc(context_dim=2).given(jnp.ones(2)),
     "L2HMC with a context per chain": lambda: l2hmc(context_dim=2).given(jnp.ones((2, CHAINS))),
     "NICE": lambda: NICE(DIM, 3, widths=(6,), key=jax.random.key(0)),
+    "PositionMALA": lambda: PositionMALA(lambda x: 1 / jnp.sqrt(1 + x**2), 0.2),
 }
 every_kernel = pytest.mark.parametrize("name", KERNELS)
 
@@ -80,7 +82,7 @@ def test_m_fused_evaluations_per_transition_and_not_one_more(name):
         state, info = jax.block_until_ready(step(counting.energy, state, key=jax.random.key(i)))
         reported = np.asarray(info.num_gradients)
         assert (counting.values, counting.fused) == (0, reported.sum())
-        assert (reported == (1 if name == "NICE" else 4)).all() or "jitter" in name
+        assert (reported == (1 if name in ("NICE", "PositionMALA") else 4)).all() or "jitter" in name
 
 
 def test_a_whole_run_is_charged_what_it_evaluates():
@@ -88,6 +90,13 @@ def test_a_whole_run_is_charged_what_it_evaluates():
     draws = sample(HMC(0.2, 4), counting.energy, num_draws=6, num_warmup=2, thin=3, num_chains=CHAINS, dim=DIM)
     assert counting.values == 0
     assert draws.num_gradients == counting.fused == CHAINS * (1 + 4 * (2 + 6 * 3))
+
+
+def test_a_tempered_run_is_charged_for_every_replica():
+    counting = CountingEnergy()
+    kernel = Tempering(HMC(0.2, 4), [1.0, 0.5, 0.2])
+    draws = sample(kernel, counting.energy, num_draws=6, num_chains=CHAINS, dim=DIM)
+    assert draws.num_gradients == counting.fused == CHAINS * (1 + 6 * 3 * 4)
 
 
 # Step-size jitter is drawn for the batch at once, so these two laws leave it out.
@@ -174,6 +183,17 @@ def test_temperature_divides_and_is_never_cached(name):
     np.testing.assert_allclose(hot.position, third.position, rtol=1e-10)
     np.testing.assert_allclose(info.acceptance, info_third.acceptance, rtol=1e-9)
     np.testing.assert_allclose(hot.energy, jax.vmap(quartic, -1)(hot.position), rtol=1e-12)
+
+
+@every_kernel
+def test_chains_may_have_temperatures_of_their_own(name):
+    """Each then moves, and is accepted, as all would at its temperature."""
+    kernel, temperatures = DETERMINISTIC[name](), np.array([0.5, 1.0, 1.7, 3.0, 8.0])
+    end, info = kernel.step(tempered(quartic, temperatures), start(kernel), key=jax.random.key(5))
+    for i, temperature in enumerate(temperatures):
+        alone, alone_info = kernel.step(tempered(quartic, temperature), start(kernel), key=jax.random.key(5))
+        np.testing.assert_allclose(end.position[:, i], alone.position[:, i], rtol=1e-10)
+        np.testing.assert_allclose(info.acceptance[i], alone_info.acceptance[i], rtol=1e-9)
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5, 8])

@@ -11,7 +11,7 @@ import pytest
 from leapling import arrays, files, store
 from leapling.coordinates import Affine
 from leapling.files import RunError, atomic_path, make_folder
-from leapling.kernels import HMC, L2HMC, LAHMC, InCoordinates
+from leapling.kernels import HMC, L2HMC, LAHMC, InCoordinates, Tempering
 from leapling.store import fingerprint, load_checkpoint, load_run, same_target, save_checkpoint, save_run
 from leapling.targets import mog, scg
 
@@ -49,15 +49,20 @@ def test_round_trip(run):
     "other",
     [
         HMC(0.3, 7, length_jitter=0.2),
+        HMC(0.3, 7, integrator="three-stage"),
         L2HMC(1, 1, widths=(3,), context_dim=2, heads="ST", key=jax.random.key(2)),
         LAHMC(L2HMC(2, 2, key=jax.random.key(2)), 3, 0.7),
         LAHMC(InCoordinates(HMC(0.3, 7), Affine([1.0, 2.0], [[1.0, 0.0], [0.5, 2.0]])), 2),
         InCoordinates(HMC(0.3, 7), Affine([1.0, 2.0], [3.0, 4.0])),
+        Tempering(L2HMC(2, 2, context_dim=1, key=jax.random.key(2)), [1.0, 0.5, 0.1]),
+        Tempering(HMC(0.3, 7), [1.0, 0.3]),
     ],
 )
 def test_other_kernels_round_trip(tmp_path, other):
     save_run(tmp_path, other)
-    assert leaves_equal(load_run(tmp_path)[0], other)
+    loaded = load_run(tmp_path)[0]
+    assert leaves_equal(loaded, other)
+    assert jax.tree.structure(loaded) == jax.tree.structure(other)
 
 
 def test_saving_again_leaves_one_set_of_arrays(run):

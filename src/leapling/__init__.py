@@ -7,7 +7,21 @@ from leapling.coordinates import Affine, whitening
 from leapling.diagnostics import check_kernel, summarise
 from leapling.energy import tempered
 from leapling.interop import from_netcdf, to_arviz, to_netcdf
-from leapling.kernels import HMC, L2HMC, LAHMC, NICE, Cycle, InCoordinates, Info, Kernel, Mixture, State, cast
+from leapling.kernels import (
+    HMC,
+    L2HMC,
+    LAHMC,
+    NICE,
+    Cycle,
+    InCoordinates,
+    Info,
+    Kernel,
+    Mixture,
+    PositionMALA,
+    State,
+    Tempering,
+    cast,
+)
 from leapling.store import load_run, save_run
 from leapling.supports import Unconstrained
 from leapling.training import (
@@ -36,8 +50,10 @@ __all__ = [
     "Info",
     "Kernel",
     "Mixture",
+    "PositionMALA",
     "Recipe",
     "State",
+    "Tempering",
     "TrainResult",
     "TrainingStopped",
     "Unconstrained",

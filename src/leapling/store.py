@@ -17,12 +17,25 @@ from leapling.arrays import TreeLike, from_arrays, pack, to_arrays, unpack
 from leapling.coordinates import Affine
 from leapling.energy import as_energy
 from leapling.files import RunError, atomic_path, make_folder, write_json
-from leapling.kernels import HMC, L2HMC, LAHMC, NICE, Composed, Cycle, InCoordinates, Kernel, MetropolisKernel, Mixture
+from leapling.kernels import (
+    HMC,
+    L2HMC,
+    LAHMC,
+    NICE,
+    Composed,
+    Cycle,
+    InCoordinates,
+    Kernel,
+    MetropolisKernel,
+    Mixture,
+    PositionMALA,
+    Tempering,
+)
 
 FORMAT = 1
 HEADER = "run.json"
 CHECKPOINT = "checkpoint.npz"
-KERNELS = ("HMC", "L2HMC", "LAHMC", "NICE", "InCoordinates", "Mixture", "Cycle")
+KERNELS = ("HMC", "L2HMC", "LAHMC", "NICE", "InCoordinates", "Mixture", "Cycle", "Tempering")
 
 
 # --- the target, recognised by its values ------------------------------------------------------------------------
@@ -73,14 +86,22 @@ def configuration(kernel: Kernel) -> dict[str, Any]:
             "dtype": str(kernel.dtype),
         }
     if isinstance(kernel, HMC):
-        return {"kind": "HMC"}
+        # A header of before there was a choice says nothing, and means leapfrog.
+        return {"kind": "HMC"} | ({} if kernel.integrator == "leapfrog" else {"integrator": kernel.integrator})
     if isinstance(kernel, LAHMC):
         return {"kind": "LAHMC", "num_trajectories": kernel.num_trajectories, "inner": configuration(kernel.operator)}
+    if isinstance(kernel, Tempering):
+        num_replicas = len(kernel.inverse_temperatures)
+        return {"kind": "Tempering", "num_replicas": num_replicas, "inner": configuration(kernel.operator)}
     if isinstance(kernel, InCoordinates):
         factor = list(kernel.coordinates.factor.shape)
         return {"kind": "InCoordinates", "factor": factor, "inner": configuration(kernel.kernel)}
     if isinstance(kernel, Composed):
         return {"kind": type(kernel).__name__, "parts": [configuration(part) for part in kernel.components]}
+    if isinstance(kernel, PositionMALA):
+        raise RunError(
+            "a PositionMALA holds a function of yours, which a run does not store; keep the code that makes the kernel"
+        )
     raise RunError(f"a kernel of type {type(kernel).__name__} cannot be saved; there are {', '.join(KERNELS)}")
 
 
@@ -95,6 +116,8 @@ def rebuild(config: dict[str, Any]) -> Kernel:
         inner = rebuild(config["inner"])
         if kind == "LAHMC":
             return LAHMC(inner, **settings)
+        if kind == "Tempering":
+            return Tempering(inner, np.linspace(1, 0.5, settings["num_replicas"]))
         assert isinstance(inner, MetropolisKernel)
         shape = settings["factor"]
         return InCoordinates(inner, Affine(np.zeros(shape[0]), np.eye(shape[0]) if len(shape) == 2 else np.ones(shape)))

@@ -6,7 +6,9 @@ from leapling.kernels.hmc import HMC
 from leapling.kernels.in_coordinates import InCoordinates
 from leapling.kernels.l2hmc import L2HMC
 from leapling.kernels.lahmc import LAHMC
+from leapling.kernels.mala import PositionMALA
 from leapling.kernels.nice import NICE
+from leapling.kernels.tempering import Tempering
 
 __all__ = [
     "HMC",
@@ -21,7 +23,9 @@ __all__ = [
     "MetropolisKernel",
     "Mixture",
     "Phase",
+    "PositionMALA",
     "Proposal",
     "State",
+    "Tempering",
     "cast",
 ]

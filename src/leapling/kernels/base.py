@@ -123,6 +123,12 @@ def hamiltonian(energy: Energy, phase: Phase) -> Float[Array, "*chains"]:
     return phase.state.energy / temperature + 0.5 * jnp.sum(phase.momentum**2, axis=0)
 
 
+def inverse_temperature(energy: Energy, like: Array) -> Array:
+    """What multiplies `like`, a gradient: one number, or one per chain."""
+    beta = 1 / jnp.asarray(energy.temperature, like.dtype)
+    return beta if beta.ndim == 0 else per_chain(beta, like)
+
+
 def log_accept_ratio(
     energy: Energy, phase: Phase, proposal: Proposal
 ) -> tuple[Float[Array, "*chains"], Float[Array, "*chains"]]:

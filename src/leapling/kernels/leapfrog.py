@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from leapling.energy import Energy
-from leapling.kernels.base import Phase, State, per_chain, per_coordinate, select
+from leapling.kernels.base import Phase, State, inverse_temperature, per_chain, per_coordinate, select
 from leapling.kernels.networks import Network
 
 
@@ -45,7 +45,7 @@ def run_leapfrog(
     `context` is what the context adds to the first layer of the v- and the x-network.
     """
     forward = per_chain(phase.direction, phase.momentum)
-    beta = 1 / jnp.asarray(energy.temperature, eps.dtype)
+    beta = inverse_temperature(energy, phase.momentum)
     v_context, x_context = context
 
     # A trajectory that overflows stops where it last was moderate, and is rejected. Far inside of the range, so that

@@ -13,7 +13,7 @@ from jaxtyping import Array, DTypeLike, Float
 from tqdm import tqdm
 
 from leapling.checks import dimension
-from leapling.kernels import HMC, LAHMC, Kernel
+from leapling.kernels import HMC, LAHMC, Kernel, Tempering
 from leapling.training.loop import BLOCK, METRICS, Initial, TrainState, begin, run_block
 from leapling.training.recipe import Recipe
 
@@ -96,8 +96,9 @@ def train(
     """
     if isinstance(kernel, HMC):
         raise ValueError("HMC has no networks to train; tune its step size and length with leapling.tune")
-    if isinstance(kernel, LAHMC):
-        raise ValueError("LAHMC is not trained: train its operator first, and put the trained one into LAHMC")
+    if isinstance(kernel, (LAHMC, Tempering)):
+        name = type(kernel).__name__
+        raise ValueError(f"{name} is not trained: train its operator first, and put the trained one into {name}")
     recipe = Recipe() if recipe is None else recipe
     initial = initial or default_start(kernel, energy, recipe, dim)
     state = resume or begin(kernel, energy, recipe, seed=seed, initial=initial)

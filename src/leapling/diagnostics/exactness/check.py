@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from leapling.diagnostics.exactness.invariance import invariance_law
+from leapling.diagnostics.exactness.product import whole
 from leapling.diagnostics.exactness.quadrature import quadrature_law
 from leapling.diagnostics.exactness.report import ExactnessReport, Law
 from leapling.diagnostics.exactness.structure import structural_laws
@@ -40,12 +41,25 @@ def check_kernel(
 
     `num_points` probe the proposal, 8 times as many the step, and `num_chains` chains of 8 states make one
     round of the rank test. The Jacobian, (2 dim, 2 dim) at each point, is made up to `max_jacobian_dim`.
+
+    A kernel with replicas is checked on all of them: `sampler` then draws from the product of the tempered targets, the
+    cold replica first.
     """
     unknown = set(laws or ()) - set(LAWS)
     if unknown:
         raise ValueError(f"there is no law {sorted(unknown)}; choose from {LAWS}")
+    name = getattr(energy, "name", None) or getattr(energy, "__name__", None) or type(energy).__name__
+    kind, num_probes = type(kernel).__name__, 8 * num_points
+    if hasattr(kernel, "inverse_temperatures"):
+        # All replicas are probed where the cold one is: what is centred and scaled, is so alike in each.
+        cold = make_subject(
+            kernel, energy, dim=dim, sampler=None, positions=positions, seed=seed, num_probes=num_probes
+        )
+        kernel, energy = whole(kernel, energy)
+        positions = np.tile(cold.probes.T, (1, len(kernel.betas)))
+        dim = positions.shape[1]
     subject = make_subject(
-        kernel, energy, dim=dim, sampler=sampler, positions=positions, seed=seed, num_probes=8 * num_points
+        kernel, energy, dim=dim, sampler=sampler, positions=positions, seed=seed, num_probes=num_probes
     )
     if laws is None:
         laws = LAWS if subject.sampler is None else LAWS[:-1]
@@ -58,5 +72,4 @@ def check_kernel(
         found.append(invariance_law(subject, num_chains))
     if "quadrature" in laws:
         found.append(quadrature_law(subject))
-    name = getattr(energy, "name", None) or getattr(energy, "__name__", None) or type(energy).__name__
-    return ExactnessReport(type(kernel).__name__, f"{name} ({subject.dim}-d)", tuple(found))
+    return ExactnessReport(kind, f"{name} ({subject.dim}-d)", tuple(found))

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+from leapling.diagnostics.exactness.product import GaussianProduct
 from leapling.diagnostics.exactness.rank import NUM_STATES, RankTest, rank_test
 from leapling.diagnostics.exactness.report import Law
 from leapling.diagnostics.exactness.scale import USEFUL_ACCEPTANCE
 from leapling.diagnostics.exactness.standin import fit_standin
 from leapling.diagnostics.exactness.subject import Sampler, Subject
+from leapling.targets import Target
 
 
 def invariance_law(subject: Subject, num_chains: int) -> Law:
@@ -14,7 +16,8 @@ def invariance_law(subject: Subject, num_chains: int) -> Law:
     sampler: Sampler | None = subject.sampler
     prefix = ""
     if sampler is None:
-        standin = fit_standin(subject.probes.T, subject.random("stand-in"))
+        fit: Callable[..., Target | GaussianProduct] = getattr(subject.kernel, "fit_standin", fit_standin)
+        standin = fit(subject.probes.T, subject.random("stand-in"))
         function, sampler = standin, standin.sample
         prefix = "on a mixture fitted to the probe points: "
     plain, scaled = rank_test(subject, function, sampler, num_chains)
