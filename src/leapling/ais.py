@@ -61,11 +61,13 @@ class Annealed(eqx.Module):
 
 def base_state(base: Affine, x: Float[Array, "dim *chains"]) -> State:
     """U_0 = -log N(x), normalised, and its gradient."""
-    z = base.backward(x)
-    dim, is_diagonal = len(z), base.factor.ndim == 1
-    log_det = jnp.sum(jnp.log(jnp.abs(base.factor))) if is_diagonal else jnp.linalg.slogdet(base.factor)[1]
-    constant = log_det.astype(x.dtype) + jnp.asarray(dim / 2 * np.log(2 * np.pi), x.dtype)
-    return State(x, jnp.sum(z**2, axis=0) / 2 + constant, base.gradient_forward(z))
+
+    def energy(x: Array) -> Array:
+        z, log_det = base.backward_and_log_det(x)
+        return jnp.sum(z**2, axis=0) / 2 - log_det + jnp.asarray(base.dim / 2 * np.log(2 * np.pi), x.dtype)
+
+    value, back = jax.vjp(energy, x)
+    return State(x, value, back(jnp.ones_like(value))[0])
 
 
 def linear(num: int) -> Float[np.ndarray, " temperatures"]:

@@ -154,13 +154,12 @@ def sample(
     keep_positions = keep == "positions"
     bytes_per_draw = chains * (state.position.dtype.itemsize * (num_dims if keep_positions else 0) + 24)
     size = int(np.clip(BLOCK_BYTES // bytes_per_draw, 1, BLOCK_DRAWS))
-    size = min(size, 1 << (num_draws - 1).bit_length())  # few sizes: each is a compilation of its own
     host: dict[str, np.ndarray] = {}
     done = gradients_in_warmup = 0
     is_interrupted = False
     began = time.perf_counter()
     arguments = (kernel, energy, keep_positions, size)
-    compiled = _run_block.lower(*arguments, state, root, *_counts(0, 0, 1)).compile()
+    _run_block(*arguments, state, root, *_counts(0, 0, 1))  # no transition: it compiles, once for all of these shapes
     compile_seconds = time.perf_counter() - began
     began = time.perf_counter()
     with tqdm(
@@ -170,13 +169,13 @@ def sample(
             at = 2  # keys 0 and 1 of the root started the chains
             while at - 2 < num_warmup:
                 num = min(size, num_warmup + 2 - at)
-                state, buffers = compiled(*arguments, state, root, *_counts(at, num, 1))
+                state, buffers = _run_block(*arguments, state, root, *_counts(at, num, 1))
                 gradients_in_warmup += int(np.sum(np.asarray(buffers["n_steps"])[:num], dtype=np.int64))
                 at += num
                 bar.update(num)
             while done < num_draws:
                 num = min(size, num_draws - done)
-                state, buffers = compiled(*arguments, state, root, *_counts(at, num, thin))
+                state, buffers = _run_block(*arguments, state, root, *_counts(at, num, thin))
                 for name, buffer in buffers.items():
                     _store(host, name, np.asarray(buffer)[:num], done, num_draws)
                 at += num * thin

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from leapling.autopilot.candidates import Fixed, Problem
+from leapling.autopilot.candidates import Fixed, Problem, white
 from leapling.autopilot.measure import Score, score
 from leapling.chains import Draws
-from leapling.coordinates import Affine, Coordinates, Pulled, whitened_by
+from leapling.coordinates import Pulled
 from leapling.kernels import HMC
 from leapling.tuning import Tuned, tune
 
@@ -27,8 +27,7 @@ NUTS_CHAINS, NUTS_ADAPTATION, NUTS_BLOCK, NUTS_DOUBLINGS = 32, 500, 50, 10
 
 def tuned_hmc(problem: Problem, shape: str | None, gradients: int) -> tuple[Fixed, Tuned]:
     """HMC with step size, length and jitter tuned by `min_ess` per gradient, in x or in white coordinates."""
-    dim = problem.dim
-    coordinates = identity(dim) if shape is None else whitened_by(problem.points.T, shape)
+    coordinates = white(problem.points.T, shape)
     starts = problem.starts(TUNING_CHAINS, 0)
     found = tune(
         HMC,
@@ -47,15 +46,11 @@ def tuned_hmc(problem: Problem, shape: str | None, gradients: int) -> tuple[Fixe
     return Fixed(name, found.kernel, coordinates, found.num_gradients, settings), found
 
 
-def identity(dim: int) -> Coordinates:
-    return Affine(np.zeros(dim), np.ones(dim))
-
-
 def nuts(problem: Problem, seconds: float, num_blocks: Callable[[float], int]) -> tuple[Score, int, float] | None:
     """BlackJAX's NUTS, metric and step size adapted by its window adaptation; None where BlackJAX is not installed.
 
-    `num_blocks` turns the seconds of one block of draws into how many blocks there are. Returns the score, the gradients
-    that adaptation took, and the seconds of compiling.
+    `num_blocks` turns the seconds of one block of draws into how many blocks there are. Returns the score, the
+    gradients that adaptation took, and the seconds of compiling.
     """
     try:
         import blackjax
@@ -75,17 +70,18 @@ def nuts(problem: Problem, seconds: float, num_blocks: Callable[[float], int]) -
         adaptation = blackjax.window_adaptation(
             blackjax.nuts, log_density, is_mass_matrix_diagonal=False, max_num_doublings=NUTS_DOUBLINGS
         )
-        (_, parameters), info = adaptation.run(key, position, num_steps=NUTS_ADAPTATION)
+        run: Any = adaptation.run
+        (_, parameters), info = run(key, position, num_steps=NUTS_ADAPTATION)
         return parameters["step_size"], parameters["inverse_mass_matrix"], jnp.sum(info.info.num_integration_steps)
 
     step_size, metric, spent = jax.block_until_ready(adapt(key_adapt, start[0]))
 
     @jax.jit
     def block(states, key):
-        kernel = blackjax.nuts(log_density, step_size, metric, max_num_doublings=NUTS_DOUBLINGS)
+        step: Any = blackjax.nuts(log_density, step_size, metric, max_num_doublings=NUTS_DOUBLINGS).step
 
         def one(states, key):
-            states, info = jax.vmap(kernel.step)(jax.random.split(key, NUTS_CHAINS), states)
+            states, info = jax.vmap(step)(jax.random.split(key, NUTS_CHAINS), states)
             row = (states.position, -states.logdensity, info.num_integration_steps, info.acceptance_rate)
             return states, (*row, info.is_divergent)
 

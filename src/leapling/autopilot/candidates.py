@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from leapling.autopilot.measure import Score, draw, score
-from leapling.coordinates import Coordinates, whitened_by
+from leapling.coordinates import Affine, Coordinates, whitened_by
+from leapling.coordinates.affine import MAX_DENSE_DIM
 from leapling.kernels import Kernel
 from leapling.kernels.starts import with_force, without_force
 
@@ -66,6 +67,16 @@ class Candidate(ABC):
         """For the verdict's list of what was tried."""
 
 
+def white(points: Float[np.ndarray, "point dim"], shape: str | None) -> Coordinates:
+    """Coordinates fitted to points, x itself where `shape` is None: a matrix while that is affordable, whatever it
+    holds, so that all of them are one compilation."""
+    dim = points.shape[1]
+    found = Affine(np.zeros(dim), np.ones(dim)) if shape is None else whitened_by(points, shape)
+    if isinstance(found, Affine) and found.factor.ndim == 1 and dim <= MAX_DENSE_DIM:
+        return Affine(found.mean, np.diag(found.factor))
+    return found
+
+
 @dataclass
 class Fixed(Candidate):
     """A kernel that is not trained: a tuned HMC, or the closed form in some coordinates."""
@@ -82,7 +93,7 @@ class Fixed(Candidate):
 
 REFITS = 3
 WORTH_REFITTING = 0.15  # acceptance, from which the draws say more of the target than the points do
-REFIT_CHAINS, REFIT_DRAWS = 256, 200
+REFIT_DRAWS = 400
 
 
 def closed_form(problem: Problem, shape: str) -> Fixed:
@@ -92,7 +103,7 @@ def closed_form(problem: Problem, shape: str) -> Fixed:
     built = {
         name: make(problem.dim, widths=START_WIDTH, key=jax.random.key(problem.seed)) for name, make in kernels.items()
     }
-    coordinates, spent = whitened_by(problem.points.T, shape), 0
+    coordinates, spent = white(problem.points.T, shape), 0
     chosen = "force"
     for i in range(REFITS):
         found = {}
@@ -101,7 +112,7 @@ def closed_form(problem: Problem, shape: str) -> Fixed:
                 kernel,
                 coordinates,
                 problem.energy,
-                positions=problem.starts(REFIT_CHAINS, i),
+                positions=problem.starts(NUM_CHAINS, i),
                 num_draws=REFIT_DRAWS,
                 seed=problem.seed + i,
                 warn=False,
@@ -112,7 +123,7 @@ def closed_form(problem: Problem, shape: str) -> Fixed:
         if rates[chosen] < WORTH_REFITTING:
             break
         draws = found[chosen].positions
-        coordinates = whitened_by(draws[:, draws.shape[1] // 4 :].reshape(-1, problem.dim), shape)
+        coordinates = white(draws[:, draws.shape[1] // 4 :].reshape(-1, problem.dim), shape)
     name = f"Gaussian optimum by {chosen}, {shape}"
     return Fixed(name, built[chosen], coordinates, spent, {"coordinates": shape, "M": 1})
 

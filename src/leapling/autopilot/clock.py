@@ -32,8 +32,8 @@ class Ledger:
 
 
 class Clock:
-    """A budget of wall-clock seconds. Whatever is decided by looking at it is written into `path`, and a path given to a
-    later fit decides in the clock's place: the same counts, the same bits.
+    """A budget of wall-clock seconds. Whatever is decided by looking at it is written into `path`, and a path given to
+    a later fit decides in the clock's place: the same counts, the same bits.
     """
 
     def __init__(self, budget: float, path: list | None = None):

@@ -9,22 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from leapling.autopilot import baselines
-from leapling.autopilot.candidates import Candidate, Fixed, Problem, closed_form
+from leapling.autopilot.candidates import NUM_CHAINS, Candidate, Fixed, Problem, closed_form
 from leapling.autopilot.certificate import certify
 from leapling.autopilot.clock import Clock, seconds_of
 from leapling.autopilot.fitted import Bare, Fitted
 from leapling.autopilot.measure import Score, draw, score, speed
-from leapling.autopilot.occupation import watch_modes
-from leapling.autopilot.race import race
-from leapling.autopilot.verdict import CLEARLY, Verdict, pays_after, sentences, warnings_of
+from leapling.autopilot.modes import Modes, find_modes
+from leapling.autopilot.occupation import watch_modes, which_groups
+from leapling.autopilot.race import Race
+from leapling.autopilot.verdict import judge
 from leapling.autopilot.warmup import COST, mover, warm_up
 from leapling.checks import check_energy, dimension
 
-WARM_UP, TUNING, ENDING = 0.10, 0.08, 0.30  # of the budget: warm-up, tuning of each HMC, and all that follows training
-LONGEST_ENDING = 60.0
+WARM_UP, TUNING, MEASURING = 0.10, 0.08, 0.03  # of the budget: warm-up, tuning of each HMC, measuring of each method
 PARTICLES = (256, 2048)
 GRADIENTS = (50, 1000)  # of an HMC setting in the first round of tuning
-FINAL_CHAINS, FINAL_DRAWS, SETTLING = 128, 1000, 100
+DRAWS, SETTLING = (100, 1000), 100
+MOST_ENDS = 64  # of warm-up's search, whose valleys are looked at beside those of its particles
 NUTS_SECONDS = 8.0
 
 
@@ -79,9 +80,9 @@ class Fit:
 
                 gradients = clock.decide(f"tuning {shape}", affordable)
                 candidate, _ = baselines.tuned_hmc(problem, shape, gradients)
-                candidate.measure(problem, self.seed + 1)
-                clock.ledger.charge("tuning HMC", candidate.gradients + candidate.scored.num_gradients)
-                self.say(f"{candidate.name}: min_ess per gradient {candidate.scored.per_gradient:.3g}")
+                scored = candidate.measure(problem, self.seed + 1)
+                clock.ledger.charge("tuning HMC", candidate.gradients + scored.num_gradients)
+                self.say(f"{candidate.name}: min_ess per gradient {scored.per_gradient:.3g}")
                 found.append(candidate)
         return found
 
@@ -90,26 +91,29 @@ class Fit:
         with self.clock.stage("closed forms"):
             for shape in ("diagonal", "dense") if self.dim > 1 else ("diagonal",):
                 candidate = closed_form(problem, shape)
-                candidate.measure(problem, self.seed + 1)
-                self.clock.ledger.charge("closed forms", candidate.gradients + candidate.scored.num_gradients)
-                self.say(f"{candidate.name}: min_ess per gradient {candidate.scored.per_gradient:.3g}")
+                scored = candidate.measure(problem, self.seed + 1)
+                self.clock.ledger.charge("closed forms", candidate.gradients + scored.num_gradients)
+                self.say(f"{candidate.name}: min_ess per gradient {scored.per_gradient:.3g}")
                 found.append(candidate)
         return found
 
+    def valleys(self, problem: Problem, ends: np.ndarray, positions: np.ndarray | None) -> Modes:
+        with self.clock.stage("modes"):
+            few = ends.T[np.random.default_rng(self.seed).integers(ends.shape[1], size=MOST_ENDS)]
+            points = np.concatenate([few, problem.points.T[: 3 * MOST_ENDS]])
+            modes, spent = find_modes(self.energy, points, positions)
+            self.clock.ledger.charge("modes", spent)
+        self.say(f"{modes.num} valley{'s' * (modes.num > 1)} met")
+        return modes
+
     def measure(self, candidate: Candidate, problem: Problem) -> tuple[Score, int]:
-        """On fresh chains, by the same number of draws whoever they are of."""
-        per_draw = candidate.scored.gradients_per_draw if candidate.scored else 1.0
-
-        def affordable() -> int:
-            seconds = 0.05 * self.clock.budget
-            return int(np.clip(seconds * self.rate / (2 * FINAL_CHAINS * per_draw), 100, FINAL_DRAWS))
-
-        num_draws = self.clock.decide(f"draws of {candidate.name}", affordable)
+        """On fresh chains."""
+        num_draws = self.clock.decide(f"draws of {candidate.name}", lambda: self._affordable(candidate, 1))
         draws = draw(
             candidate.kernel,
             candidate.coordinates,
             self.energy,
-            positions=problem.starts(FINAL_CHAINS, 11),
+            positions=problem.starts(NUM_CHAINS, 11),
             num_draws=num_draws,
             num_warmup=SETTLING,
             seed=self.seed + 11,
@@ -117,73 +121,64 @@ class Fit:
         )
         return score(draws), num_draws
 
-    def finish(self, problem: Problem, ends: np.ndarray, found: list[Candidate]) -> Fitted:
-        clock, ledger = self.clock, self.clock.ledger
-        hmcs = [c for c in found if c.name.startswith("HMC")]
-        winner = max(found, key=lambda c: c.scored.per_gradient if c.scored else 0.0)
+    def _affordable(self, candidate: Candidate, num_runs: int) -> int:
+        """Draws of each of NUM_CHAINS chains, for MEASURING of the budget in all runs together."""
+        assert candidate.scored is not None
+        per_draw = NUM_CHAINS * candidate.scored.seconds_per_draw
+        return int(np.clip(MEASURING * self.clock.budget / (num_runs * per_draw), *DRAWS))
+
+    def finish(self, race: Race, modes: Modes) -> Fitted:
+        clock, ledger, problem, winner = self.clock, self.clock.ledger, race.problem, race.best
+        hmcs = [c for c in race.found if c.name.startswith("HMC")]
+        preparation = ledger.total_gradients
         with clock.stage("checking"):
             exactness = certify(winner.kernel, winner.coordinates, self.energy, problem.points, seed=self.seed)
         self.say(f"{winner.name}: exactness {exactness.verdict}")
-        shared = ledger.gradients.get("warm-up", 0)
-        rows, winners = [], None
+        rows: list[dict[str, Any]] = []
+        scores: list[Score] = []
         with clock.stage("measuring"):
             for candidate in [winner, *(c for c in hmcs if c is not winner)]:
                 measured, num_draws = self.measure(candidate, problem)
                 ledger.charge("measuring", measured.num_gradients)
-                preparation = shared + candidate.gradients
-                rows.append(
-                    {**measured.row(candidate.name), "num_draws": num_draws * FINAL_CHAINS, "preparation": preparation}
-                )
-                winners = winners or measured
+                # A winner has cost all that was spent; HMC alone would have cost its own tuning, from the same warm-up.
+                paid = preparation if candidate not in hmcs else ledger.gradients["warm-up"] + candidate.gradients
+                row = {"num_draws": num_draws * NUM_CHAINS, "preparation": paid}
+                rows.append({**measured.row(candidate.name), **row})
+                scores.append(measured)
                 self.say(f"{candidate.name}: min_ess per gradient {measured.per_gradient:.3g} on fresh chains")
-            modes, spent = watch_modes(
-                problem, winner, ends, min(rows[0]["num_draws"] // FINAL_CHAINS, FINAL_DRAWS), self.seed + 13
-            )
+            num_groups = max(1, len(which_groups(modes)))
+            num_draws = clock.decide("draws from each valley", lambda: self._affordable(winner, num_groups))
+            seen, spent = watch_modes(problem, winner, modes, num_draws, self.seed + 13)
             ledger.charge("measuring", spent)
-            if row := self._nuts(problem):
-                rows.append({**row, "preparation": row["preparation"]})
-        tried = [
-            {**c.row(), "min_ess_per_gradient": c.scored.per_gradient if c.scored else None, "gradients": c.gradients}
-            for c in sorted(found, key=lambda c: -(c.scored.per_gradient if c.scored else 0.0))
-        ]
-        assert winners is not None
-        grave, mild = warnings_of(rows[0], winners, modes, exactness)
-        is_hmc = winner in hmcs
-        best_hmc = max((r for r in rows if r["method"].startswith("HMC")), key=lambda r: r["min_ess_per_gradient"])
-        worth = rows[0]["min_ess_per_gradient"] > CLEARLY * best_hmc["min_ess_per_gradient"]
-        status = "poor" if grave else "use HMC" if is_hmc or not worth else "good"
-        pays = None if is_hmc else pays_after(rows[0], best_hmc)
-        verdict = Verdict(
-            status=status,
-            winner=winner.name,
-            methods=rows,
-            tried=tried,
-            ledger=ledger.rows(),
-            modes=modes,
-            exactness=exactness.to_dict(),
-            pays_after=pays,
-            warnings=grave + mild,
-            sentences=sentences(status, rows[0], best_hmc, pays, is_hmc),
+            rows += self._nuts(problem)
+        verdict = judge(
+            rows,
+            scores[0],
+            winner_is_hmc=winner in hmcs,
+            tried=race.tried(),
+            ledger=ledger,
+            modes=seen,
+            exactness=exactness,
         )
         kept = {c.name: (c.kernel, c.coordinates) for c in hmcs}
         return Fitted(
             winner.kernel, winner.coordinates, self.energy, verdict, problem.points, clock.path, self.seed, kept
         )
 
-    def _nuts(self, problem: Problem) -> dict[str, Any] | None:
-        if not self.clock.decide("NUTS", lambda: self.clock.left > NUTS_SECONDS):
-            return None
+    def _nuts(self, problem: Problem) -> list[dict[str, Any]]:
+        if not self.clock.decide("NUTS", lambda: self.clock.left > 1.5 * NUTS_SECONDS):
+            return []
 
         def num_blocks(seconds: float) -> int:
             return self.clock.decide("NUTS blocks", lambda: max(2, min(20, int(NUTS_SECONDS / 2 / max(seconds, 1e-3)))))
 
         found = baselines.nuts(problem, NUTS_SECONDS, num_blocks)
         if found is None:
-            return None
+            return []
         measured, adaptation, _ = found
         self.clock.ledger.charge("measuring", measured.num_gradients + adaptation)
         self.say(f"NUTS, dense metric: min_ess per gradient {measured.per_gradient:.3g}")
-        return {**measured.row("NUTS, dense (BlackJAX)"), "num_draws": None, "preparation": adaptation}
+        return [{**measured.row("NUTS, dense (BlackJAX)"), "num_draws": None, "preparation": adaptation}]
 
 
 def fit(
@@ -217,7 +212,8 @@ def fit(
         given = Fixed("start_from", start_from.kernel, start_from.coordinates, 0, {"coordinates": "as given", "M": 1})
         given.measure(problem, seed + 1)
         found.append(given)
-    deadline = clock.budget - min(ENDING * clock.budget, LONGEST_ENDING)
+    modes = run.valleys(problem, ends, positions)
+    contest = Race(problem, found, clock, modes.num, run.say)
     with clock.stage("training"):
-        found, problem = race(problem, found, clock, deadline, run.say)
-    return replace(run.finish(problem, ends, found), energy=energy)
+        contest.run()
+    return replace(run.finish(contest, modes), energy=energy)

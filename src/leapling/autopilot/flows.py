@@ -1,6 +1,7 @@
 """Candidates that straighten the target with a trained flow, and then move by the Gaussian optimum."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -50,7 +51,8 @@ class FlowCandidate(Candidate):
         self.train(PROBE)
         return (time.perf_counter() - began) / PROBE
 
-    def train(self, num: int) -> None:
+    def train(self, num: int | Callable[[int], int]) -> None:
+        """One more fall of the learning rate, over `num` iterations."""
         self.state = train_flow(
             self.problem.energy, self.problem.local, self.state, num, reverse_weight=REVERSE[self.kind]
         )

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-
 NUM_DESCENTS = 256
 DESCENT_STEPS = 400
 BARRIER = 2.0  # how far U must rise on the way between two points for them to be in two valleys
@@ -39,9 +38,9 @@ class Modes:
         if self.num == 1:
             return np.zeros(x.shape[:-1], np.int32)
         flat = np.ascontiguousarray(x.reshape(-1, x.shape[-1])) / self.scale
-        from scipy.spatial import cKDTree
+        from scipy.spatial import KDTree
 
-        _, nearest = cKDTree(self.points / self.scale).query(flat, k=min(NEIGHBOURS, len(self.points)))
+        _, nearest = KDTree(self.points / self.scale).query(flat, k=min(NEIGHBOURS, len(self.points)))
         votes = self.labels[nearest.reshape(len(flat), -1)]
         counts = np.stack([(votes == k).sum(axis=1) for k in range(self.num)], axis=1)
         return counts.argmax(axis=1).reshape(x.shape[:-1]).astype(np.int32)
@@ -50,16 +49,22 @@ class Modes:
         return np.bincount(self.of(x).ravel(), minlength=self.num) / (x.shape[0] * x.shape[1])
 
 
-def find_modes(energy: Callable, points: Float[np.ndarray, "point dim"]) -> tuple[Modes, int]:
-    """The valleys that these points lie in: each rolls down U, and two ends are one valley where the straight line
-    between them, or between them and the points that rolled there, does not rise. Also the gradients it took."""
+def find_modes(
+    energy: Callable, points: Float[np.ndarray, "point dim"], given: Float[np.ndarray, "start dim"] | None = None
+) -> tuple[Modes, int]:
+    """The valleys that these points lie in: each rolls down U, and it is in the valley of a minimum where the straight
+    line between them does not rise. A valley counts if a few points, or one of those `given`, roll into it. Also the
+    gradients it took."""
     points = np.asarray(points, np.float32)
-    chosen = points[np.linspace(0, len(points) - 1, min(NUM_DESCENTS, len(points))).astype(int)]
+    given = points[:0] if given is None else np.asarray(given, np.float32)[:NUM_DESCENTS]
+    spread = np.linspace(0, len(points) - 1, min(NUM_DESCENTS, len(points))).astype(int)
+    chosen = np.concatenate([given, points[spread]])[:NUM_DESCENTS]
+    is_given = np.arange(len(chosen)) < len(given)
     scale = np.maximum(points.std(axis=0), 1e-12)
     ends, values = (np.asarray(a) for a in _descend(energy, jnp.asarray(chosen.T), jnp.asarray(scale)))
     ends = ends.T
     usable = np.isfinite(values)
-    chosen, ends, values = chosen[usable], ends[usable], values[usable]
+    chosen, ends, values, is_given = chosen[usable], ends[usable], values[usable], is_given[usable]
     labels, minima = np.full(len(ends), -1), []
     rises = np.full((len(ends), MAX_MODES), np.inf)
     for i in np.argsort(values, kind="stable"):
@@ -70,6 +75,7 @@ def find_modes(energy: Callable, points: Float[np.ndarray, "point dim"]) -> tupl
         labels[i] = int(np.argmin(rises[i]))
     # A descent that stopped on its way is no valley: a valley has several.
     counts = np.bincount(labels, minlength=len(minima))
+    counts += LEAST * np.bincount(labels, weights=is_given, minlength=len(minima)).astype(int)
     kept = np.flatnonzero(counts >= min(LEAST, counts.max()))
     labels = np.argmin(rises[:, kept], axis=1)
     spent = len(chosen) * (DESCENT_STEPS + ON_THE_WAY * len(minima))
@@ -136,8 +142,8 @@ def occupancy(modes: Modes, groups: dict[int, Float[np.ndarray, "chain draw dim"
 
 
 def log_masses(samples: dict[int, tuple[np.ndarray, np.ndarray]]) -> dict[int, float]:
-    """About log of the mass of each valley, from draws that stay in it: entropy minus mean energy, the entropy that of a
-    Gaussian with their covariance."""
+    """About log of the mass of each valley, from draws that stay in it: entropy minus mean energy, the entropy that of
+    a Gaussian with their covariance."""
     found = {}
     for k, (x, energy) in samples.items():
         flat = x.reshape(-1, x.shape[-1])

@@ -4,35 +4,29 @@ from typing import Any
 
 import numpy as np
 
-from leapling.autopilot.baselines import identity
-from leapling.autopilot.candidates import Candidate, Problem
+from leapling.autopilot.candidates import NUM_CHAINS, Candidate, Problem, white
 from leapling.autopilot.measure import draw
-from leapling.autopilot.modes import Modes, find_modes, log_masses, occupancy
+from leapling.autopilot.modes import Modes, log_masses, occupancy
 
 MAX_GROUPS = 8
-NUM_CHAINS = 64
 LOCAL_DRAWS = 50
 NEGLIGIBLE = 0.01  # mass of a valley that may be missed; the estimate of it is rough, 5% is what must not be
 
 
 def watch_modes(
-    problem: Problem, winner: Candidate, ends: np.ndarray, num_draws: int, seed: int
+    problem: Problem, winner: Candidate, modes: Modes, num_draws: int, seed: int
 ) -> tuple[dict[str, Any], int]:
     """What was seen of the modes, JSON-ready, and the gradients it took.
 
-    The valleys are those that warm-up's particles, the ends of its search, and the user's starting points lie in. A
-    group of chains starts in each of the largest; where groups disagree on a valley whose mass is not negligible, the
-    sampler is disconnected.
+    A group of chains starts in each of the valleys (the fullest, if they are many); where groups disagree on a valley
+    whose mass is not negligible, the sampler is disconnected.
     """
-    points = np.concatenate([problem.points.T, ends.T])
-    order = np.random.default_rng(seed).permutation(len(points))
-    modes, spent = find_modes(problem.energy, points[order])
+    spent = 0
     if modes.num == 1:
         nothing = {"started_in": [], "shares": [1.0], "largest_gap": 0.0, "disputed": [], "crossings_per_1000": 0.0}
         return {"num": 1, "minima": modes.minima.tolist(), **nothing, "is_disconnected": False}, spent
-    sizes = np.bincount(modes.labels, minlength=modes.num)
     groups: dict[int, np.ndarray] = {}
-    for k in np.argsort(-sizes, kind="stable")[:MAX_GROUPS]:
+    for k in which_groups(modes):
         draws = draw(
             winner.kernel,
             winner.coordinates,
@@ -61,6 +55,14 @@ def _is_missed(k: int, seen: dict[str, Any], masses: dict[int, float]) -> bool:
     return not others or max(others) > NEGLIGIBLE
 
 
+def which_groups(modes: Modes) -> list[int]:
+    """The fullest valleys, and among them always the emptiest: what is missed is small."""
+    order = np.argsort(-np.bincount(modes.labels, minlength=modes.num), kind="stable")
+    if modes.num > MAX_GROUPS:
+        order = np.concatenate([order[: MAX_GROUPS // 2], order[-(MAX_GROUPS // 2) :]])
+    return [int(k) for k in order]
+
+
 def starts_in(modes: Modes, k: int) -> np.ndarray:
     inside = modes.points[modes.labels == k]
     return inside[np.arange(NUM_CHAINS) % len(inside)]
@@ -72,7 +74,7 @@ def masses_of(problem: Problem, modes: Modes, which: list[int], seed: int) -> tu
     for k in which:
         draws = draw(
             problem.local,
-            identity(problem.dim),
+            white(problem.points.T, None),
             problem.energy,
             positions=starts_in(modes, k),
             num_draws=LOCAL_DRAWS,

@@ -1,74 +1,162 @@
-"""The race: recipes that need training, each given a share of the time, the better ones more of it."""
+"""The race: recipes that need training, each given a share of the time, and the leader what is left of it."""
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from leapling.autopilot.candidates import Candidate, Problem
+from leapling.autopilot.candidates import NUM_CHAINS, NUM_DRAWS, Candidate, Problem
 from leapling.autopilot.clock import Clock
 from leapling.autopilot.flows import FlowCandidate, kinds_for
+from leapling.autopilot.networks import NetworkCandidate, from_hmc, polished
+from leapling.training.flow import BATCH, BLOCK
 
 GOOD_ENOUGH = 0.8  # effective draws per gradient, where 1 is an independent draw: more training has little to gain
-FIRST_SHARE = 0.25  # of the time, to each recipe of the first round
+FIRST_SHARE = 0.3  # of the time that is left, to each recipe in the first round
 LEG = 4000  # iterations at most from one held-out measurement to the next
-LEAST = 200  # iterations that are worth starting
+LEAST = 250  # iterations that are worth starting
 GAIN = 1.05  # of a leg, below which the next one is the last
+ENDING, ENDING_SHARE = 14.0, 0.08  # seconds, and of the budget, that what follows training takes beside compiling
+SPLINE_COST = (2.0, 0.35)  # of a spline, in that of an affine layer: at no dimension, and for each dimension
+WORTH_ITERATIONS = 800  # of a spline
 
 
-def race(
-    problem: Problem, found: list[Candidate], clock: Clock, deadline: float, say: Callable[[str], None]
-) -> tuple[list[Candidate], Problem]:
-    """All candidates, the trained ones among them, and the problem with the points that training left."""
-    if best(found) >= GOOD_ENOUGH:
-        return found, problem
-    trained: list[FlowCandidate] = []
-    seconds: dict[str, float] = {}
-    start = clock.spent
-    for kind in kinds_for(problem.dim):
-        if not clock.decide(f"try flow ({kind})", lambda: clock.spent < start + 0.7 * (deadline - start)):
-            continue
-        candidate = FlowCandidate(problem, kind)
-        seconds[kind] = candidate.probe()
-        leg(candidate, clock, FIRST_SHARE * (deadline - start), seconds[kind], say)
-        trained.append(candidate)
-        if candidate.scored and candidate.scored.per_gradient >= GOOD_ENOUGH:
-            break
-    if not trained:
-        return found, problem
-    # The leader goes on for as long as it gains, each leg from a snapshot that is kept if it was better.
-    leader = max(trained, key=lambda c: c.scored.per_gradient if c.scored else 0.0)
-    while clock.decide("go on", lambda: _worth_going_on(leader, clock, deadline, seconds[leader.kind])):
-        before, state = leader.scored, leader.state
-        leg(leader, clock, deadline - clock.spent, seconds[leader.kind], say)
-        if before and leader.scored and leader.scored.per_gradient < before.per_gradient:
-            leader.state, leader.scored = state, before
-            break
-        if before and leader.scored and leader.scored.per_gradient < GAIN * before.per_gradient:
-            break
-    clock.ledger.charge("training", sum(c.gradients for c in trained))
-    return [*found, *trained], replace(problem, points=leader.points())
+@dataclass
+class Race:
+    """Who is in it, and how fast each is; `compile` is how long the slowest flow took to compile."""
 
+    problem: Problem
+    found: list[Candidate]
+    clock: Clock
+    num_valleys: int
+    say: Callable[[str], None]
+    seconds: dict[str, float] = field(default_factory=dict)
+    compile: float = 2.0
 
-def best(found: list[Candidate]) -> float:
-    return max((c.scored.per_gradient for c in found if c.scored), default=0.0)
+    @property
+    def left(self) -> float:
+        """Seconds for training; the winner is checked after it, which compiles it once more, and measured."""
+        return self.clock.left - ENDING - ENDING_SHARE * self.clock.budget - self.compile
 
+    @property
+    def best(self) -> Candidate:
+        return max(self.found, key=lambda c: c.scored.per_gradient if c.scored else 0.0)
 
-def _worth_going_on(leader: FlowCandidate, clock: Clock, deadline: float, seconds: float) -> bool:
-    is_good = leader.scored is not None and leader.scored.per_gradient >= GOOD_ENOUGH
-    return not is_good and deadline - clock.spent > LEAST * seconds
+    @property
+    def is_won(self) -> bool:
+        return self.best.scored is not None and self.best.scored.per_gradient >= GOOD_ENOUGH
 
+    def tried(self) -> list[dict[str, Any]]:
+        """Every recipe with its score, the best first; JSON-ready."""
+        return [
+            {**c.row(), "min_ess_per_gradient": c.scored.per_gradient if c.scored else None, "gradients": c.gradients}
+            for c in sorted(self.found, key=lambda c: -(c.scored.per_gradient if c.scored else 0.0))
+        ]
 
-def leg(candidate: FlowCandidate, clock: Clock, allowed: float, seconds: float, say: Callable[[str], None]) -> None:
-    """As many iterations as the time allows, and a held-out measurement."""
-    began = time.perf_counter()
-    num = clock.decide(
-        f"iterations of {candidate.name}", lambda: int(min(LEG, max(LEAST, 0.85 * allowed / max(seconds, 1e-6))))
-    )
-    candidate.train(num)
-    problem = replace(candidate.problem, points=candidate.points())
-    measured = candidate.measure(problem, problem.seed + 2)
-    clock.ledger.charge("training", measured.num_gradients)
-    say(
-        f"{candidate.name}: min_ess per gradient {measured.per_gradient:.3g} after {candidate.iterations} iterations "
-        f"({time.perf_counter() - began:.0f} s)"
-    )
+    def run(self) -> None:
+        kinds = kinds_for(self.problem.dim)
+        if self.num_valleys > 1:
+            kinds = kinds[::-1]  # a few affine layers tear no density apart
+        for kind in kinds:
+            if not self.is_won and self.clock.decide(f"try {kind}", lambda kind=kind: self._has_time_for(kind)):
+                self._first_leg(FlowCandidate(self.problem, kind))
+        self._go_on()
+        for make in self._networks():
+            candidate = make() if not self.is_won else None
+            if candidate is not None:
+                self._train_network(candidate)
+        trained = [c for c in self.found if isinstance(c, FlowCandidate | NetworkCandidate)]
+        self.clock.ledger.charge("training", sum(c.gradients for c in trained))
+
+    def _has_time_for(self, kind: str) -> bool:
+        if kind == "affine" or "affine" not in self.seconds:
+            return self.left > 0.1 * self.clock.budget
+        base, per_dim = SPLINE_COST
+        factor = base + per_dim * self.problem.dim
+        return factor * (self.seconds["affine"] * WORTH_ITERATIONS + self.compile) < 0.6 * self.left
+
+    def _first_leg(self, candidate: FlowCandidate) -> None:
+        began = time.perf_counter()
+        self.seconds[candidate.kind] = candidate.probe()
+        self.compile = max(self.compile, time.perf_counter() - began)
+        self._leg(candidate, FIRST_SHARE)
+        self.found.append(candidate)
+
+    def _leg(self, candidate: FlowCandidate, share: float) -> None:
+        """A fall of the learning rate over as many iterations as the time allows, and a held-out measurement.
+
+        How many is decided again after each block, so that a machine that slows down ends the leg earlier.
+        """
+        began, first = time.perf_counter(), candidate.iterations
+        # The measurement evaluates the flow once where an iteration evaluates it about twice.
+        measuring = 0.5 * NUM_CHAINS * (NUM_DRAWS + 50) / BATCH * self.seconds[candidate.kind]
+        measuring += self.compile if candidate.scored is None else 0.0
+        allowed = share * self.left - measuring
+
+        def num_iterations(done: int) -> int:
+            spent = time.perf_counter() - began
+            rate = self.seconds[candidate.kind] if done == 0 else spent / done
+            fits = done + max(0.0, allowed - spent) / max(rate, 1e-7)
+            return BLOCK * round(min(LEG, max(LEAST, fits)) / BLOCK)
+
+        def decided(done: int) -> int:
+            return self.clock.decide(f"{candidate.kind} flow at {first + done}", lambda: num_iterations(done))
+
+        candidate.train(decided)
+        self._measure(candidate, replace(self.problem, points=candidate.points()), began)
+
+    def _measure(self, candidate: FlowCandidate | NetworkCandidate, problem: Problem, began: float) -> None:
+        measured = candidate.measure(problem, problem.seed + 2)
+        self.clock.ledger.charge("training", measured.num_gradients)
+        self.say(
+            f"{candidate.name}: min_ess per gradient {measured.per_gradient:.3g} after {candidate.iterations} "
+            f"iterations ({time.perf_counter() - began:.0f} s)"
+        )
+
+    def _go_on(self) -> None:
+        """The leader trains for as long as it gains; a leg that lost is taken back."""
+        leader = self.best
+        if not isinstance(leader, FlowCandidate):
+            return
+
+        def is_worth_it() -> bool:
+            return not self.is_won and self.left > 2 * LEAST * self.seconds[leader.kind] + 3
+
+        while self.clock.decide("go on", is_worth_it):
+            before, state = leader.scored, leader.state
+            self._leg(leader, 1.0)
+            assert before is not None
+            after = leader.scored.per_gradient if leader.scored else 0.0
+            if after < GAIN * before.per_gradient:
+                if after < before.per_gradient:
+                    leader.state, leader.scored = state, before
+                break
+        self.problem = replace(self.problem, points=leader.points())
+
+    def _networks(self) -> list[Callable[[], NetworkCandidate | None]]:
+        """Recipes for the time that is left, the most promising first."""
+        hmcs = [c for c in self.found if c.name.startswith("HMC")]
+        hmc = max(hmcs, key=lambda c: c.scored.per_gradient if c.scored else 0.0)
+        hot = self.num_valleys > 1
+
+        def polish():
+            leader = self.best
+            return polished(self.problem, leader) if leader not in hmcs and leader.kernel.num_steps == 1 else None
+
+        return [
+            polish,
+            lambda: from_hmc(self.problem, hmc, 2, hot=hot, force_gradient=True),
+            lambda: from_hmc(self.problem, hmc, 2, hot=not hot, force_gradient=False),
+        ]
+
+    def _train_network(self, candidate: NetworkCandidate) -> None:
+        if not self.clock.decide(f"try {candidate.name}", lambda: self.left > 0.15 * self.clock.budget):
+            return
+        began, allowed = time.perf_counter(), 0.8 * self.left
+        candidate.train(
+            lambda done: bool(
+                self.clock.decide(f"{candidate.name} at {done}", lambda: time.perf_counter() - began < allowed)
+            )
+        )
+        self.found.append(candidate)
+        self._measure(candidate, self.problem, began)

@@ -212,9 +212,10 @@ def bench_page(runs: list[dict[str, Any]], budget: str, num_seeds: int) -> dict[
     return page(
         f"fit at a budget of {budget}",
         f'leapling bench fit --budget "{budget}" --seeds {num_seeds}',
-        f"`min_ess` per gradient on {NUM_CHAINS} chains x {NUM_DRAWS:,} transitions from exact draws, which `fit` has not "
-        "seen: it was given the energy and the dimension. Shares of modes are of as many other chains, all started in the "
-        f"first mode, after {NUM_DRAWS:,} transitions. Each run had one core. NUTS adapted and ran from exact draws.",
+        f"`min_ess` per gradient on {NUM_CHAINS} chains x {NUM_DRAWS:,} transitions from exact draws, which `fit` has "
+        "not seen: it was given the energy and the dimension. Shares of modes are of as many other chains, all started "
+        f"in the first mode, after {NUM_DRAWS:,} transitions. Each run had one core. NUTS adapted and ran from exact "
+        "draws.",
         [("Medians over seeds, min_ess per gradient", COLUMNS, rows), ("Every run", RUNS, tables)],
         runs=runs,
     )

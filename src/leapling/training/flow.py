@@ -52,18 +52,25 @@ def begin_flow(flow: Flow, energy: Callable, positions: Float[Array, "dim chains
 
 
 def train_flow(
-    energy: Callable, local: Kernel, state: FlowState, num: int, *, reverse_weight: float, on_block=None
+    energy: Callable,
+    local: Kernel,
+    state: FlowState,
+    num: int | Callable[[int], int],
+    *,
+    reverse_weight: float = 0.0,
 ) -> FlowState:
-    """`num` more iterations, over which the learning rate falls from LEARNING_RATE to FINAL_LEARNING_RATE."""
-    done = int(state.iteration)
-    num = min(num, MAX_ITERATIONS - done)
-    state = eqx.tree_at(lambda s: s.leg, state, jnp.asarray([done, done + num], jnp.int32))
-    while (left := done + num - int(state.iteration)) > 0:
-        block = jnp.asarray(min(BLOCK, left), jnp.int32)
-        state = run_flow_block(energy, local, state, block, reverse_weight=reverse_weight)
-        if on_block is not None:
-            on_block(state)
-    return state
+    """`num` more iterations, over which the learning rate falls from LEARNING_RATE to FINAL_LEARNING_RATE; or as many
+    as a function says, asked again after each block, of how many are done."""
+    first = int(state.iteration)
+    while True:
+        done = int(state.iteration) - first
+        total = num(done) if callable(num) else num
+        total = min(total, MAX_ITERATIONS - first)
+        if done >= total:
+            return state
+        state = eqx.tree_at(lambda s: s.leg, state, jnp.asarray([first, first + total], jnp.int32))
+        block = jnp.asarray(min(BLOCK, total - done), jnp.int32)
+        state = jax.block_until_ready(run_flow_block(energy, local, state, block, reverse_weight=reverse_weight))
 
 
 def trainable(flow: Flow) -> tuple[Any, Any]:
