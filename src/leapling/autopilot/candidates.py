@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from leapling.autopilot.measure import Score, draw, score
+from leapling.autopilot.measure import MAP_TOLERANCE, NOTHING, Score, draw, round_trip_error, score
 from leapling.coordinates import Affine, Coordinates, whitened_by
 from leapling.coordinates.affine import MAX_DENSE_DIM
 from leapling.kernels import Kernel
@@ -48,12 +48,16 @@ class Candidate(ABC):
     scored: Score | None = None
 
     def measure(self, problem: Problem, seed: int) -> Score:
-        """On held-out chains."""
+        """On held-out chains; a map that loses their starting points is worth nothing."""
+        positions = problem.starts(NUM_CHAINS, seed)
+        if round_trip_error(self.coordinates, positions) > MAP_TOLERANCE:
+            self.scored = replace(NOTHING, num_gradients=0)
+            return self.scored
         draws = draw(
             self.kernel,
             self.coordinates,
             problem.energy,
-            positions=problem.starts(NUM_CHAINS, seed),
+            positions=positions,
             num_draws=NUM_DRAWS,
             num_warmup=NUM_SETTLING,
             seed=seed,

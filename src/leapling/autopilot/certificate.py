@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from leapling.autopilot.measure import MAP_TOLERANCE, round_trip_error
 from leapling.coordinates import Coordinates
 from leapling.diagnostics import check_kernel
 from leapling.diagnostics.exactness.report import ExactnessReport, Law
@@ -16,7 +17,6 @@ from leapling.targets import Gaussian
 
 NUM_POINTS = 64
 MAX_JACOBIAN_DIM = 64
-ROUND_TRIP = 1e-2  # in standard deviations, in the precision of the chains
 LOG_DET = 1e-3  # of the log-determinant against autodiff, in float64 where the map has it
 
 
@@ -43,15 +43,12 @@ def certify(
 
 def map_laws(coordinates: Coordinates, points: Float[np.ndarray, "dim points"]) -> tuple[Law, Law]:
     """x -> z -> x in the precision of the chains, and the log-determinant against slogdet of the autodiff Jacobian."""
-    x = jnp.asarray(points)
-    scale = np.maximum(points.std(axis=1, keepdims=True), 1e-30)
-    there_and_back = np.asarray(eqx.filter_jit(lambda f, x: f.forward(f.backward(x)))(coordinates, x))
-    error = float(np.max(np.abs(there_and_back - points) / scale))
+    error = round_trip_error(coordinates, points.T)
     round_trip = Law(
         "map: round trip",
-        "passed" if error < ROUND_TRIP else "failed",
+        "passed" if error < MAP_TOLERANCE else "failed",
         error,
-        ROUND_TRIP,
+        MAP_TOLERANCE,
         f"x -> z -> x at {points.shape[1]} points, in standard deviations of each coordinate",
     )
     if coordinates.dim > MAX_JACOBIAN_DIM:

@@ -17,6 +17,7 @@ from leapling.diagnostics.ess import ess_by_statistic, split_rhat
 from leapling.kernels import Kernel
 
 BLOCK_DRAWS = 250  # mapped to x at a time
+MAP_TOLERANCE = 1e-2  # standard deviations
 NUM_GROUPS = 4  # of chains, from whose scatter the error of an effective sample size is taken
 
 
@@ -36,6 +37,15 @@ def draw(
         x[:, some] = np.moveaxis(np.asarray(mapped), 0, 2)
         statistics["energy"][:, some] += np.asarray(log_det)
     return replace(draws, kept_positions=x, statistics=statistics)
+
+
+def round_trip_error(coordinates: Coordinates, positions: Float[np.ndarray, "chain dim"]) -> float:
+    """The largest error of x -> z -> x in the precision of the chains, in standard deviations of each coordinate; or
+    infinity."""
+    x = jnp.asarray(positions).T
+    error = np.abs(np.asarray(_forward(coordinates, _backward(coordinates, x))[0]) - np.asarray(x))
+    scale = np.maximum(positions.std(axis=0), 1e-30)[:, None]
+    return float(np.max(np.where(np.isfinite(error), error / scale, np.inf)))
 
 
 @eqx.filter_jit
@@ -87,6 +97,9 @@ class Score:
             "worst_statistic": self.statistic,
             "rhat": self.rhat if np.isfinite(self.rhat) else None,
         }
+
+
+NOTHING = Score(0.0, 0.0, "the map", 0.0, 1.0, 1e-6, 0.0, 0.0, 0, np.inf, 0, 0.0)
 
 
 def score(draws: Draws) -> Score:

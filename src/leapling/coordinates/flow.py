@@ -14,6 +14,7 @@ from leapling.coordinates.base import Coordinates
 
 KINDS = ("affine", "spline")
 KNOTS, REACH = 6, 5.0  # of a spline: pieces, and how many standard deviations they cover
+LARGEST_LOG_SCALE = 5.0  # of one layer: a point far from all the others must not blow the map up
 CANDIDATES = 200  # random splits of the coordinates, of which each layer takes the most useful
 
 
@@ -96,9 +97,9 @@ class Flow(Coordinates):
 
 
 def exponential_scale() -> Any:
-    """y = y exp(s) + b: with s linear in the other coordinates it is exactly a funnel."""
+    """y = y exp(s) + b: with s linear in the other coordinates, as it is while it is small, it is exactly a funnel."""
     affine = bijections.Affine()
-    scale = paramax.Parameterize(jnp.exp, jnp.zeros(()))
+    scale = paramax.Parameterize(lambda s: jnp.exp(LARGEST_LOG_SCALE * jnp.tanh(s / LARGEST_LOG_SCALE)), jnp.zeros(()))
     return eqx.tree_at(lambda a: a.scale, affine, scale, is_leaf=lambda a: isinstance(a, paramax.AbstractUnwrappable))
 
 

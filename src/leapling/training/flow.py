@@ -16,10 +16,12 @@ from leapling.kernels.base import evaluate, select
 
 BATCH = 256
 LEARNING_RATE, FINAL_LEARNING_RATE = 2e-3, 5e-5
+AGAIN = 0.5  # times the learning rate, where a flow that was trained before is trained on
 CLIP = 5.0  # global norm of the gradient
 ADAM = optax.chain(optax.clip_by_global_norm(CLIP), optax.scale_by_adam())
 MAX_ITERATIONS = 100_000
 BLOCK = 250  # iterations for each visit to the host
+FARTHEST = 20.0  # for each coordinate
 WORST = 30.0  # how far log q - log p of a fresh point may count, from the batch's median
 
 
@@ -87,8 +89,9 @@ def _evaluate(energy: Callable, positions: Array) -> State:
 
 def learning_rate(state: FlowState) -> Float[Array, ""]:
     first, last = state.leg
+    peak = jnp.where(first < BLOCK, LEARNING_RATE, AGAIN * LEARNING_RATE)
     done = (state.iteration - first).astype(float) / (last - first).astype(float)
-    return FINAL_LEARNING_RATE + (LEARNING_RATE - FINAL_LEARNING_RATE) * (1 + jnp.cos(jnp.pi * done)) / 2
+    return FINAL_LEARNING_RATE + (peak - FINAL_LEARNING_RATE) * (1 + jnp.cos(jnp.pi * done)) / 2
 
 
 @eqx.filter_jit
@@ -117,6 +120,8 @@ def run_flow_block(
         def loss_of(params):
             flow = eqx.combine(params, rest)
             log_q = flow.log_density(some.position)
+            # A point far out of the flow's reach counts, and pulls, no more than this.
+            least = jax.lax.stop_gradient(jnp.median(log_q)) - FARTHEST * flow.dim
             x, log_det = flow.forward_and_log_det(z)
             fresh = evaluate(energy, x if reverse_weight > 0 else jax.lax.stop_gradient(x))
             log_q_fresh = -log_det - 0.5 * jnp.sum(z**2, axis=0)
@@ -124,7 +129,7 @@ def run_flow_block(
             excess = jnp.where(jnp.isfinite(excess), excess, 0)
             middle = jax.lax.stop_gradient(jnp.median(excess))
             reverse = jnp.mean(jnp.clip(excess - middle, -WORST, WORST)) + middle
-            losses = jnp.stack([-jnp.mean(log_q), reverse])
+            losses = jnp.stack([-jnp.mean(jnp.maximum(log_q, least)), reverse])
             loss = losses[0] + reverse_weight * reverse if reverse_weight > 0 else losses[0]
             return loss, (losses, fresh, log_q, log_q_fresh)
 
