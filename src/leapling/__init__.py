@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+from leapling.autopilot import Fitted, Verdict, fit, load
 from leapling.chains import Draws, sample
 from leapling.coordinates import Affine, whitening
 from leapling.diagnostics import check_kernel, summarise
@@ -46,6 +47,7 @@ __all__ = [
     "Affine",
     "Cycle",
     "Draws",
+    "Fitted",
     "InCoordinates",
     "Info",
     "Kernel",
@@ -57,9 +59,12 @@ __all__ = [
     "TrainResult",
     "TrainingStopped",
     "Unconstrained",
+    "Verdict",
     "cast",
     "check_kernel",
+    "fit",
     "from_netcdf",
+    "load",
     "load_run",
     "preset",
     "sample",

@@ -19,7 +19,9 @@ def check_energy(energy: Callable, dim: int) -> None:
     except Exception as error:
         raise EnergyError(
             f"the energy raised {type(error).__name__} on one point of shape ({dim},): {error}; "
-            "it must be a JAX function of one array of that shape"
+            "it must be a JAX function of one array of that shape, with a gradient. One that JAX cannot trace, as a "
+            "simulator or another framework's model, can be called through jax.pure_callback, with its gradient given "
+            "by jax.custom_vjp"
         ) from error
 
 

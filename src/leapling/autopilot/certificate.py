@@ -15,7 +15,7 @@ from leapling.diagnostics.exactness.report import ExactnessReport, Law
 from leapling.kernels import Kernel, cast
 from leapling.targets import Gaussian
 
-NUM_POINTS = 64
+NUM_POINTS = 128
 MAX_JACOBIAN_DIM = 64
 LOG_DET = 1e-3  # of the log-determinant against autodiff, in float64 where the map has it
 

@@ -32,10 +32,13 @@ def draw(
     statistics = dict(draws.statistics)
     x = np.empty_like(draws.positions)
     for first in range(0, draws.num_draws, BLOCK_DRAWS):
-        some = slice(first, first + BLOCK_DRAWS)
-        mapped, log_det = _forward(coordinates, jnp.asarray(np.moveaxis(draws.positions[:, some], 2, 0)))
-        x[:, some] = np.moveaxis(np.asarray(mapped), 0, 2)
-        statistics["energy"][:, some] += np.asarray(log_det)
+        some = slice(first, min(first + BLOCK_DRAWS, draws.num_draws))
+        num = some.stop - first
+        z = np.zeros((draws.dim, draws.num_chains, BLOCK_DRAWS), x.dtype)  # padded: one shape, one compilation
+        z[:, :, :num] = np.moveaxis(draws.positions[:, some], 2, 0)
+        mapped, log_det = _forward(coordinates, jnp.asarray(z))
+        x[:, some] = np.moveaxis(np.asarray(mapped)[:, :, :num], 0, 2)
+        statistics["energy"][:, some] += np.asarray(log_det)[:, :num]
     return replace(draws, kept_positions=x, statistics=statistics)
 
 

@@ -16,14 +16,16 @@ FIRST_SHARE = 0.3  # of the time that is left, to each recipe in the first round
 LEG = 4000  # iterations at most from one held-out measurement to the next
 LEAST = 250  # iterations that are worth starting
 GAIN = 1.05  # of a leg, below which the next one is the last
-ENDING, ENDING_SHARE = 14.0, 0.08  # seconds, and of the budget, that what follows training takes beside compiling
+ENDING = 0.5  # what follows training takes: of the time that all before it took, on this machine as busy as it is,
+ENDING_SHARE, ENDING_COMPILES = 0.08, 1.5  # and of the budget, and of the time that a flow took to compile
 SPLINE_COST = (2.0, 0.35)  # of a spline, in that of an affine layer: at no dimension, and for each dimension
 WORTH_ITERATIONS = 800  # of a spline
 
 
 @dataclass
 class Race:
-    """Who is in it, and how fast each is; `compile` is how long the slowest flow took to compile."""
+    """Who is in it, and how fast each is; `compile` is how long the slowest flow took to compile, and
+    `before` what all that went before the race took."""
 
     problem: Problem
     found: list[Candidate]
@@ -32,11 +34,16 @@ class Race:
     say: Callable[[str], None]
     seconds: dict[str, float] = field(default_factory=dict)
     compile: float = 2.0
+    before: float = 0.0
+
+    def __post_init__(self):
+        self.before = self.clock.spent
 
     @property
     def left(self) -> float:
-        """Seconds for training; the winner is checked after it, which compiles it once more, and measured."""
-        return self.clock.left - ENDING - ENDING_SHARE * self.clock.budget - self.compile
+        """Seconds for training: the winner is checked and measured after it."""
+        ending = ENDING * self.before + ENDING_SHARE * self.clock.budget + ENDING_COMPILES * self.compile
+        return self.clock.left - ending
 
     @property
     def best(self) -> Candidate:
