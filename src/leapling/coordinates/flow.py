@@ -53,7 +53,7 @@ class Flow(Coordinates):
                 nn_depth=2,
             )
             coupling = eqx.tree_at(lambda c: c.transformer_constructor, coupling, transformer)
-            return bijections.Sandwich(bijections.Permute(order), coupling)
+            return bijections.Sandwich(inner=coupling, outer=bijections.Permute(order))
 
         orders = jnp.asarray(_orders(outer.dim, num_layers), jnp.int32)
         layers = bijections.Scan(eqx.filter_vmap(layer)(jax.random.split(key, num_layers), orders))
