@@ -1,15 +1,19 @@
 """Runs on disk: what is written is what is read, and whatever is damaged or foreign is named."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flows import bent, unit
 
 from leapling import arrays, files, store
-from leapling.coordinates import Affine
+from leapling.coordinates import Affine, Coordinates, LowRank
 from leapling.files import RunError, atomic_path, make_folder
 from leapling.kernels import HMC, L2HMC, LAHMC, InCoordinates, Tempering
 from leapling.store import fingerprint, load_checkpoint, load_run, same_target, save_checkpoint, save_run
@@ -56,6 +60,9 @@ def test_round_trip(run):
         InCoordinates(HMC(0.3, 7), Affine([1.0, 2.0], [3.0, 4.0])),
         Tempering(L2HMC(2, 2, context_dim=1, key=jax.random.key(2)), [1.0, 0.5, 0.1]),
         Tempering(HMC(0.3, 7), [1.0, 0.3]),
+        InCoordinates(HMC(0.3, 7), LowRank(np.arange(4.0), np.full(4, 2.0), np.linalg.qr(np.ones((4, 1)))[0], [3.0])),
+        InCoordinates(HMC(0.3, 7), LowRank(np.arange(4.0), np.full(4, 2.0), np.zeros((4, 0)), [])),
+        L2HMC(2, 1, skip=True, key=jax.random.key(2)),
     ],
 )
 def test_other_kernels_round_trip(tmp_path, other):
@@ -63,6 +70,82 @@ def test_other_kernels_round_trip(tmp_path, other):
     loaded = load_run(tmp_path)[0]
     assert leaves_equal(loaded, other)
     assert jax.tree.structure(loaded) == jax.tree.structure(other)
+
+
+@pytest.mark.parametrize("kind", ["affine", "spline"])
+def test_flows_round_trip(tmp_path, kind):
+    """Every array, what it maps to, and the shape of both flows in the header."""
+    inner = bent("affine", Affine(np.ones(3), np.eye(3) + 0.5), 1)
+    other = InCoordinates(HMC(0.3, 7), bent(kind, inner, 4))
+    save_run(tmp_path, other)
+    loaded, header = load_run(tmp_path)
+    assert header["kernel"] == {
+        "kind": "InCoordinates",
+        "flow": {
+            "kind": kind, "num_layers": 4, "width": 6,
+            "outer": {"flow": {"kind": "affine", "num_layers": 1, "width": 6, "outer": {"factor": [3, 3]}}},
+        },
+        "inner": {"kind": "HMC"},
+    }  # fmt: skip
+    for ours, theirs in zip(*(jax.tree.leaves(eqx.filter(k, eqx.is_array)) for k in (loaded, other)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    z = jnp.asarray(np.random.default_rng(0).normal(size=(3, 5)))
+    np.testing.assert_array_equal(loaded.coordinates.forward(z), other.coordinates.forward(z))
+
+
+def test_headers_of_before_there_was_a_choice(tmp_path):
+    """No word of a linear path, and affine coordinates by the shape of their factor alone, as they still are."""
+    other = InCoordinates(kernel(3), Affine([1.0, 2.0], [[1.0, 0.0], [0.5, 2.0]]))
+    save_run(tmp_path, other)
+    inner = {"kind": "L2HMC", "dim": 2, "num_steps": 3, "widths": [4, 5], "context_dim": 0, "heads": "SQT"}
+    old = {"kind": "InCoordinates", "factor": [2, 2], "inner": {**inner, "dtype": "float32"}}
+    assert load_run(tmp_path)[1]["kernel"] == old
+    edit_header(tmp_path, kernel=old)
+    assert leaves_equal(load_run(tmp_path)[0], other)
+
+
+class Turned(Coordinates):
+    """Coordinates of a user's own."""
+
+    @property
+    def dim(self):
+        return 2
+
+    @property
+    def is_affine(self):
+        return True
+
+    def forward_and_log_det(self, z):
+        return z[::-1], jnp.zeros(z.shape[1:])
+
+    def backward_and_log_det(self, x):
+        return x[::-1], jnp.zeros(x.shape[1:])
+
+
+def test_foreign_coordinates_are_named(tmp_path):
+    with pytest.raises(RunError, match="of type Turned cannot be saved; there are Affine, LowRank, Flow"):
+        save_run(tmp_path, InCoordinates(HMC(), Turned()))
+    save_run(tmp_path, InCoordinates(HMC(), unit(2)))
+    edit_header(tmp_path, kernel={"kind": "InCoordinates", "cubic": [2], "inner": {"kind": "HMC"}})
+    with pytest.raises(
+        RunError, match=r"holds coordinates \{'cubic': \[2\]\}; this version knows Affine, LowRank, Flow"
+    ):
+        load_run(tmp_path)
+
+
+def test_flows_are_imported_by_those_who_use_them():
+    """`import leapling`, and a run without a flow, load neither FlowJAX nor NumPyro; a flow loads FlowJAX."""
+    code = (
+        "import sys, tempfile, leapling\n"
+        "folder = tempfile.mkdtemp()\n"
+        "leapling.save_run(folder, leapling.InCoordinates(leapling.HMC(), leapling.Affine([0.0], [1.0])))\n"
+        "leapling.load_run(folder)\n"
+        "print([name for name in ('flowjax', 'numpyro') if name in sys.modules])\n"
+        "import leapling.coordinates.flow\n"
+        "print('flowjax' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split("\n")[:2] == ["[]", "True"], done.stderr[-2000:]
 
 
 def test_saving_again_leaves_one_set_of_arrays(run):

@@ -9,33 +9,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from leapling.arrays import TreeLike, from_arrays, pack, to_arrays, unpack
-from leapling.coordinates import Affine
 from leapling.energy import as_energy
 from leapling.files import RunError, atomic_path, make_folder, write_json
-from leapling.kernels import (
-    HMC,
-    L2HMC,
-    LAHMC,
-    NICE,
-    Composed,
-    Cycle,
-    InCoordinates,
-    Kernel,
-    MetropolisKernel,
-    Mixture,
-    PositionMALA,
-    Tempering,
-)
+from leapling.kernel_config import configuration, rebuild
+from leapling.kernels import Kernel
 
 FORMAT = 1
 HEADER = "run.json"
 CHECKPOINT = "checkpoint.npz"
-KERNELS = ("HMC", "L2HMC", "LAHMC", "NICE", "InCoordinates", "Mixture", "Cycle", "Tempering")
 
 
 # --- the target, recognised by its values ------------------------------------------------------------------------
@@ -62,68 +47,6 @@ def same_target(stored: dict[str, Any], energy: Callable, dim: int) -> None:
 
 
 # --- a trained kernel --------------------------------------------------------------------------------------------
-
-
-def configuration(kernel: Kernel) -> dict[str, Any]:
-    """What rebuilds a kernel of the same shapes."""
-    if isinstance(kernel, L2HMC):
-        return {
-            "kind": "L2HMC",
-            "dim": kernel.dim,
-            "num_steps": kernel.num_steps,
-            "widths": list(kernel.widths),
-            "context_dim": kernel.context_dim,
-            "heads": kernel.heads,
-            "skip": kernel.skip,
-            "dtype": str(kernel.log_step_size.dtype),
-        }
-    if isinstance(kernel, NICE):
-        return {
-            "kind": "NICE",
-            "dim": kernel.dim,
-            "num_couplings": kernel.num_couplings,
-            "widths": list(kernel.widths),
-            "dtype": str(kernel.dtype),
-        }
-    if isinstance(kernel, HMC):
-        # A header of before there was a choice says nothing, and means leapfrog.
-        return {"kind": "HMC"} | ({} if kernel.integrator == "leapfrog" else {"integrator": kernel.integrator})
-    if isinstance(kernel, LAHMC):
-        return {"kind": "LAHMC", "num_trajectories": kernel.num_trajectories, "inner": configuration(kernel.operator)}
-    if isinstance(kernel, Tempering):
-        num_replicas = len(kernel.inverse_temperatures)
-        return {"kind": "Tempering", "num_replicas": num_replicas, "inner": configuration(kernel.operator)}
-    if isinstance(kernel, InCoordinates):
-        factor = list(kernel.coordinates.factor.shape)
-        return {"kind": "InCoordinates", "factor": factor, "inner": configuration(kernel.kernel)}
-    if isinstance(kernel, Composed):
-        return {"kind": type(kernel).__name__, "parts": [configuration(part) for part in kernel.components]}
-    if isinstance(kernel, PositionMALA):
-        raise RunError(
-            "a PositionMALA holds a function of yours, which a run does not store; keep the code that makes the kernel"
-        )
-    raise RunError(f"a kernel of type {type(kernel).__name__} cannot be saved; there are {', '.join(KERNELS)}")
-
-
-def rebuild(config: dict[str, Any]) -> Kernel:
-    kind = config["kind"]
-    if kind not in KERNELS:
-        raise RunError(f"the run holds a kernel of kind {kind!r}; this version knows {', '.join(KERNELS)}")
-    if "parts" in config:
-        return (Mixture if kind == "Mixture" else Cycle)([rebuild(part) for part in config["parts"]])
-    settings = {name: value for name, value in config.items() if name not in ("kind", "inner")}
-    if "inner" in config:
-        inner = rebuild(config["inner"])
-        if kind == "LAHMC":
-            return LAHMC(inner, **settings)
-        if kind == "Tempering":
-            return Tempering(inner, np.linspace(1, 0.5, settings["num_replicas"]))
-        assert isinstance(inner, MetropolisKernel)
-        shape = settings["factor"]
-        return InCoordinates(inner, Affine(np.zeros(shape[0]), np.eye(shape[0]) if len(shape) == 2 else np.ones(shape)))
-    if kind in ("L2HMC", "NICE"):
-        return (L2HMC if kind == "L2HMC" else NICE)(**settings, key=jax.random.key(0))
-    return HMC(**settings)
 
 
 def save_run(folder: str | os.PathLike, kernel: Kernel, *, best: Kernel | None = None, **sections: Any) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from leapling.autopilot.measure import MAP_TOLERANCE, NOTHING, Score, draw, round_trip_error, score
 from leapling.coordinates import Affine, Coordinates, whitened_by
-from leapling.coordinates.affine import MAX_DENSE_DIM
+from leapling.coordinates.moments import MAX_DENSE_DIM
 from leapling.kernels import Kernel
 from leapling.kernels.starts import with_force, without_force
 

@@ -12,11 +12,11 @@ import tyro
 from leapling.checks import check_energy, dimension
 from leapling.cli.common import Common, given, log, show, table
 from leapling.files import RunError, make_folder
+from leapling.kernel_config import configuration
 from leapling.kernels import L2HMC
 from leapling.store import (
     CHECKPOINT,
     HEADER,
-    configuration,
     fingerprint,
     load_checkpoint,
     read_header,

@@ -1,6 +1,10 @@
-"""x = f(z): coordinates in which a target is better scaled, and an energy pulled back to them."""
+"""x = f(z): coordinates in which a target is better scaled, and an energy pulled back to them.
 
-from leapling.coordinates.affine import Affine, LowRank, whitened_by, whitening
+`Flow` is in `leapling.coordinates.flow`, so that FlowJAX is imported by those alone who use one.
+"""
+
+from leapling.coordinates.affine import Affine, LowRank
 from leapling.coordinates.base import Coordinates, Pulled
+from leapling.coordinates.moments import whitened_by, whitening
 
 __all__ = ["Affine", "Coordinates", "LowRank", "Pulled", "whitened_by", "whitening"]

@@ -1,6 +1,7 @@
 """Affine coordinates: a scale for each coordinate, a matrix, or a few directions on top of the scales."""
 
-import jax
+from collections.abc import Callable
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -9,8 +10,7 @@ from numpy.typing import ArrayLike
 from leapling.coordinates.base import Coordinates
 from leapling.kernels.base import per_coordinate
 
-MAX_DENSE_DIM = 100  # above it a matrix gives way to LowRank, whose memory is linear in the dimension
-MAX_RANK = 20
+REFINEMENTS = 2
 
 
 class Affine(Coordinates):
@@ -29,8 +29,8 @@ class Affine(Coordinates):
                 "(dim,) or (dim, dim) are needed"
             )
         is_diagonal = factor.ndim == 1
-        singular = np.any(factor == 0) if is_diagonal else np.linalg.matrix_rank(factor) < len(mean)
-        if not (np.isfinite(mean).all() and np.isfinite(factor).all()) or singular:
+        is_finite = bool(np.isfinite(mean).all() and np.isfinite(factor).all())
+        if not is_finite or (np.any(factor == 0) if is_diagonal else np.linalg.matrix_rank(factor) < len(mean)):
             raise ValueError("mean and factor must be finite, and factor invertible: a covariance may be singular")
         inverse = 1 / factor if is_diagonal else np.linalg.inv(factor)
         log_det = np.sum(np.log(np.abs(factor))) if is_diagonal else np.linalg.slogdet(factor)[1]
@@ -47,15 +47,15 @@ class Affine(Coordinates):
         return True
 
     def forward_and_log_det(self, z):
-        return per_coordinate(_constant(self.mean, z), z) + _product(self.factor, z), _everywhere(self.log_det, z)
+        return _spread(self.mean, z) + _product(self.factor, z), _everywhere(self.log_det, z)
 
     def backward_and_log_det(self, x):
-        y = x - per_coordinate(_constant(self.mean, x), x)
-        return _product(self.inverse, y), _everywhere(-self.log_det, x)
+        z = _solved(lambda z: _product(self.factor, z), lambda x: _product(self.inverse, x), x - _spread(self.mean, x))
+        return z, _everywhere(-self.log_det, x)
 
 
 class LowRank(Coordinates):
-    """x = mean + D (I + V (s - 1) V^T) z: scales D, and s along the few orthonormal columns of V."""
+    """x = mean + D (I + V (s - 1) V^T) z: scales D, and stretches s along the few orthonormal columns of V."""
 
     mean: Float[Array, " dim"]
     scale: Float[Array, " dim"]
@@ -63,9 +63,21 @@ class LowRank(Coordinates):
     stretch: Float[Array, " rank"]
 
     def __init__(self, mean: ArrayLike, scale: ArrayLike, directions: ArrayLike, stretch: ArrayLike):
-        self.mean, self.scale, self.directions, self.stretch = (
-            jnp.asarray(np.asarray(a, np.float64), float) for a in (mean, scale, directions, stretch)
-        )
+        arrays = mean, scale, directions, stretch = [
+            np.asarray(a, np.float64) for a in (mean, scale, directions, stretch)
+        ]
+        is_shaped = mean.ndim == stretch.ndim == 1 and scale.shape == mean.shape
+        if not is_shaped or directions.shape != mean.shape + stretch.shape:
+            shapes = ", ".join(str(a.shape) for a in arrays)
+            raise ValueError(
+                f"mean, scale, directions and stretch have shapes {shapes}; (dim,), (dim,), (dim, rank) and (rank,) "
+                "are needed: a direction is a column"
+            )
+        if not (all(np.isfinite(a).all() for a in arrays) and (scale > 0).all() and (stretch > 0).all()):
+            raise ValueError("mean and directions must be finite, scale and stretch finite and above 0")
+        if not np.allclose(directions.T @ directions, np.eye(len(stretch)), atol=1e-6):
+            raise ValueError("directions must have orthonormal columns: take them from numpy.linalg.qr")
+        self.mean, self.scale, self.directions, self.stretch = (jnp.asarray(a, float) for a in arrays)
 
     @property
     def dim(self) -> int:
@@ -76,65 +88,46 @@ class LowRank(Coordinates):
         return True
 
     def forward_and_log_det(self, z):
-        scale = _constant(self.scale, z)
-        x = per_coordinate(_constant(self.mean, z), z) + per_coordinate(scale, z) * self._stretched(z, self.stretch)
+        x = _spread(self.mean, z) + _spread(self.scale, z) * self._stretched(z, self.stretch)
         return x, _everywhere(self._log_det, z)
 
     def backward_and_log_det(self, x):
-        y = (x - per_coordinate(_constant(self.mean, x), x)) / per_coordinate(_constant(self.scale, x), x)
-        return self._stretched(y, 1 / self.stretch), _everywhere(-self._log_det, x)
+        y = (x - _spread(self.mean, x)) / _spread(self.scale, x)
+        z = _solved(lambda z: self._stretched(z, self.stretch), lambda y: self._stretched(y, 1 / self.stretch), y)
+        return z, _everywhere(-self._log_det, x)
 
     @property
     def _log_det(self) -> Float[Array, ""]:
+        # det(I + V (s - 1) V^T) = prod s, V being orthonormal
         return jnp.sum(jnp.log(self.scale)) + jnp.sum(jnp.log(self.stretch))
 
     def _stretched(self, y: Array, stretch: Array) -> Array:
-        directions, extra = _constant(self.directions, y), _constant(stretch - 1, y)
+        directions = self.directions.astype(y.dtype)
         along = jnp.tensordot(directions.T, y, 1, precision="highest")
-        return y + jnp.tensordot(directions, per_coordinate(extra, along) * along, 1, precision="highest")
+        return y + jnp.tensordot(directions, _spread(stretch - 1, along) * along, 1, precision="highest")
 
 
-def whitening(mean: ArrayLike, covariance: ArrayLike) -> Affine:
-    """Coordinates of zero mean and unit covariance; a vector of variances gives a diagonal map."""
-    covariance = np.asarray(covariance, np.float64)
-    factor = np.sqrt(covariance) if covariance.ndim == 1 else np.linalg.cholesky(covariance)
-    return Affine(mean, factor)
+def _solved(product: Callable, inverse: Callable, y: Array) -> Array:
+    """The z with product(z) = y.
 
-
-def whitened_by(draws: Float[np.ndarray, "draw dim"], shape: str) -> Affine | LowRank:
-    """Coordinates in which these draws are white: each by itself ("diagonal"), or together ("dense").
-
-    Draws far out (beyond the 0.1% quantiles) are drawn in first, so that a heavy tail does not set the scale. Above
-    MAX_DENSE_DIM coordinates, "dense" keeps the few directions that stand out after scaling.
+    A map made in single precision holds an inverse that in double is not the inverse of its factor. Each refinement
+    squares, then cubes, what is left of the error.
     """
-    draws = np.asarray(draws, np.float64)
-    draws = np.clip(draws, *np.quantile(draws, [0.001, 0.999], axis=0))
-    mean, dim = draws.mean(axis=0), draws.shape[1]
-    scale = np.maximum(draws.std(axis=0), np.finfo(np.float32).tiny ** 0.5)
-    if shape == "diagonal" or dim == 1:
-        return Affine(mean, scale)
-    white = (draws - mean) / scale
-    if dim > MAX_DENSE_DIM:
-        _, singular, rows = np.linalg.svd(white / len(white) ** 0.5, full_matrices=False)
-        # What noise alone would give, from the edge of its spectrum (Marchenko & Pastur 1967), is left at 1.
-        rank = int(np.sum(singular[:MAX_RANK] > 1 + (dim / len(white)) ** 0.5))
-        return LowRank(mean, scale, rows[:rank].T, singular[:rank])
-    correlation = white.T @ white / len(white)
-    if len(white) < 10 * dim:  # too few draws for so many entries, some of which would be singular
-        correlation = 0.9 * correlation + 0.1 * np.eye(dim)
-    return Affine(mean, scale[:, None] * np.linalg.cholesky(correlation))
+    z = inverse(y)
+    for _ in range(REFINEMENTS):
+        z = z + inverse(y - product(z))
+    return z
 
 
-def _constant(array: Array, like: Array) -> Array:
-    return jax.lax.stop_gradient(array.astype(like.dtype))
+def _spread(array: Array, like: Array) -> Array:
+    return per_coordinate(array.astype(like.dtype), like)
 
 
 def _everywhere(log_det: Array, like: Array) -> Array:
-    return jnp.broadcast_to(_constant(log_det, like), like.shape[1:])
+    return jnp.broadcast_to(log_det.astype(like.dtype), like.shape[1:])
 
 
 def _product(factor: Array, y: Array) -> Array:
-    factor = _constant(factor, y)
     if factor.ndim == 1:
-        return per_coordinate(factor, y) * y
-    return jnp.tensordot(factor, y, 1, precision="highest")
+        return _spread(factor, y) * y
+    return jnp.tensordot(factor.astype(y.dtype), y, 1, precision="highest")

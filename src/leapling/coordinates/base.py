@@ -13,7 +13,7 @@ from leapling.kernels.base import State
 
 class Coordinates(eqx.Module):
     """An invertible map x = f(z). Each direction returns its log-determinant with its value, so that they cannot drift
-    apart. What the map is made of is constant to the training of a kernel in z.
+    apart.
     """
 
     @property

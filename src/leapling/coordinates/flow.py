@@ -1,5 +1,6 @@
 """A trained normalizing flow as coordinates, for shapes that no affine map straightens: bends, funnels, modes."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +12,7 @@ import paramax
 from jaxtyping import Array, Float
 
 from leapling.coordinates.base import Coordinates
+from leapling.kernels.base import cast
 
 KINDS = ("affine", "spline")
 KNOTS, REACH = 6, 5.0  # of a spline: pieces, and how many standard deviations they cover
@@ -36,24 +38,28 @@ class Flow(Coordinates):
         if outer.dim < 2:
             raise ValueError("a coupling flow needs at least 2 coordinates, got 1; use affine coordinates")
         self.outer, self.kind, self.width = outer, kind, width
-        transformer = exponential_scale()
-        if kind == "spline":
-            spline = bijections.RationalQuadraticSpline(knots=KNOTS, interval=REACH)
-            transformer = bijections.Chain([spline, transformer])
+        transformer = Transformer(kind)
+
+        for name, value in (("num_layers", num_layers), ("width", width)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
 
         def layer(key, order):
             coupling = bijections.Coupling(
                 key=key,
-                transformer=transformer,
+                transformer=transformer.initial(),
                 untransformed_dim=outer.dim // 2,
                 dim=outer.dim,
                 nn_width=width,
                 nn_depth=2,
             )
-            return bijections.Sandwich(bijections.Permute(order), coupling)
+            coupling = eqx.tree_at(lambda c: c.transformer_constructor, coupling, transformer)
+            return bijections.Sandwich(inner=coupling, outer=bijections.Permute(order))
 
         orders = jnp.asarray(_orders(outer.dim, num_layers), jnp.int32)
-        self.layers = bijections.Scan(eqx.filter_vmap(layer)(jax.random.split(key, num_layers), orders))
+        layers = bijections.Scan(eqx.filter_vmap(layer)(jax.random.split(key, num_layers), orders))
+        # The same type of integers whatever the precision, so that what is stored in one is read in the other.
+        self.layers = jax.tree.map(lambda a: jnp.asarray(a, jnp.int32) if _is_integer(a) else a, layers)
 
     @property
     def dim(self) -> int:
@@ -62,6 +68,11 @@ class Flow(Coordinates):
     @property
     def is_affine(self) -> bool:
         return False
+
+    @property
+    def num_layers(self) -> int:
+        """Every array of the layers has them on its first axis."""
+        return jax.tree.leaves(eqx.filter(self.layers, eqx.is_array))[0].shape[0]
 
     def forward_and_log_det(self, z):
         y, log_det = self._through("transform_and_log_det", z)
@@ -74,7 +85,7 @@ class Flow(Coordinates):
         return z, log_det + more
 
     def _through(self, direction: str, y: Array) -> tuple[Array, Array]:
-        layers = jax.tree.map(lambda a: a.astype(y.dtype) if eqx.is_inexact_array(a) else a, self.layers)
+        layers = cast(self.layers, y.dtype)
 
         def one(point):
             # FlowJAX mixes ranks and precisions on purpose; what comes out is in ours again.
@@ -86,18 +97,47 @@ class Flow(Coordinates):
             one = jax.vmap(one, in_axes=-1, out_axes=-1)
         return one(y)
 
-    def frozen(self) -> "Flow":
-        """The same map, constant to training."""
-        return jax.tree.map(lambda a: jax.lax.stop_gradient(a) if eqx.is_inexact_array(a) else a, self)
-
     def log_density(self, x: Float[Array, "dim *chains"]) -> Float[Array, "*chains"]:
         """log of the density that z ~ N(0, I) gives x, up to the constant of the normal one."""
         z, log_det = self.backward_and_log_det(x)
         return log_det - 0.5 * jnp.sum(z**2, axis=0)
 
 
-def exponential_scale() -> Any:
-    """y = y exp(s) + b: with s linear in the other coordinates, as it is while it is small, it is exactly a funnel."""
+@dataclass(frozen=True)
+class Transformer:
+    """The map of one coordinate, from the numbers that a coupling layer computes for it.
+
+    In FlowJAX this is a closure over arrays: of one precision, and another one to the compiler in each flow. This one
+    follows the precision of the numbers, and all of a kind are equal.
+    """
+
+    kind: str
+
+    def initial(self) -> Any:
+        if self.kind == "affine":
+            return _exponential_scale()
+        spline = bijections.RationalQuadraticSpline(knots=KNOTS, interval=REACH)
+        return bijections.Chain([spline, _exponential_scale()])
+
+    def __call__(self, numbers: Float[Array, " numbers"]) -> Any:
+        """`initial` at zero."""
+        arrays, static = eqx.partition(self.initial(), eqx.is_inexact_array)
+        leaves, structure = jax.tree.flatten(arrays)
+        ends = np.cumsum([leaf.size for leaf in leaves])
+        moved = [
+            leaf.astype(numbers.dtype) + part.reshape(leaf.shape)
+            for leaf, part in zip(leaves, jnp.split(numbers, ends[:-1]), strict=True)
+        ]
+        moved = eqx.combine(jax.tree.unflatten(structure, moved), static)
+        return cast(paramax.unwrap(moved), numbers.dtype)
+
+
+def _is_integer(leaf: Any) -> bool:
+    return eqx.is_array(leaf) and not eqx.is_inexact_array(leaf)
+
+
+def _exponential_scale() -> Any:
+    """y = y exp(s) + b: with s linear in the other coordinates as it is while it is small, it is exactly a funnel."""
     affine = bijections.Affine()
     scale = paramax.Parameterize(lambda s: jnp.exp(LARGEST_LOG_SCALE * jnp.tanh(s / LARGEST_LOG_SCALE)), jnp.zeros(()))
     return eqx.tree_at(lambda a: a.scale, affine, scale, is_leaf=lambda a: isinstance(a, paramax.AbstractUnwrappable))

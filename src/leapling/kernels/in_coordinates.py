@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -13,7 +14,8 @@ from leapling.kernels.base import MetropolisKernel, Phase, Proposal
 class InCoordinates(MetropolisKernel):
     """`kernel` on the pulled energy of z, seen from x = f(z). The momentum is standard normal in z.
 
-    No evaluation of the energy is added: a state's gradient is mapped along with its position.
+    No evaluation of the energy is added: a state's gradient is mapped along with its position. Training moves the
+    kernel and leaves the map as it is. A point that either direction of the map makes non-finite is never accepted.
     """
 
     kernel: MetropolisKernel
@@ -32,7 +34,7 @@ class InCoordinates(MetropolisKernel):
         return self.kernel.flip(phase)  # pyright: ignore[reportAttributeAccessIssue]
 
     def propose(self, energy, phase, *, key):
-        f, x = self.coordinates, phase.state
+        f, x = _constant(self.coordinates), phase.state
         # A volume that is the same everywhere is left out: then the temperature may differ from chain to chain.
         temperature = 0.0 if f.is_affine else energy.temperature
         z, log_det = pull(f, x, temperature)
@@ -44,3 +46,8 @@ class InCoordinates(MetropolisKernel):
         is_finite = jnp.isfinite(volume) & jnp.all(jnp.isfinite(x.position) & jnp.isfinite(x.gradient), axis=0)
         log_jacobian = jnp.where(is_finite, inner.log_jacobian + volume, -jnp.inf)
         return Proposal(eqx.tree_at(lambda p: p.state, inner.phase, x), log_jacobian, inner.num_gradients)
+
+
+def _constant(f: Coordinates) -> Coordinates:
+    """The same map, to which no gradient flows: at the time of tracing, for of a number nothing can be stopped."""
+    return jax.tree.map(lambda a: jax.lax.stop_gradient(a) if eqx.is_inexact_array(a) else a, f)

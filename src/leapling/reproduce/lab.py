@@ -13,11 +13,11 @@ import numpy as np
 from leapling.arrays import from_arrays, to_arrays
 from leapling.chains import exact_starts, sample
 from leapling.diagnostics import autocorrelation, ess_paper, ess_paper_code, min_ess
+from leapling.kernel_config import configuration, rebuild
 from leapling.kernels import Kernel
 from leapling.reproduce.baselines import baseline
 from leapling.reproduce.pieces import Pieces
 from leapling.reproduce.scale import Scale
-from leapling.store import configuration, rebuild
 from leapling.targets import TARGETS
 from leapling.training import (
     Preset,

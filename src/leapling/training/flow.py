@@ -104,6 +104,7 @@ def run_flow_block(
     that the chains are in, the second reaches where no chain has been yet, such as the neck of a funnel.
     """
     energy = as_energy(energy)
+    temperature = jnp.asarray(energy.temperature, state.chains.energy.dtype)
     arrays, static = eqx.partition(state, eqx.is_array)
     num_slices = state.chains.energy.shape[0] // BATCH
 
@@ -125,7 +126,7 @@ def run_flow_block(
             x, log_det = flow.forward_and_log_det(z)
             fresh = evaluate(energy, x if reverse_weight > 0 else jax.lax.stop_gradient(x))
             log_q_fresh = -log_det - 0.5 * jnp.sum(z**2, axis=0)
-            excess = fresh.energy + log_q_fresh
+            excess = fresh.energy / temperature + log_q_fresh
             excess = jnp.where(jnp.isfinite(excess), excess, 0)
             middle = jax.lax.stop_gradient(jnp.median(excess))
             reverse = jnp.mean(jnp.clip(excess - middle, -WORST, WORST)) + middle
@@ -135,7 +136,7 @@ def run_flow_block(
 
         gradient, (losses, fresh, log_q, log_q_fresh) = jax.grad(loss_of, has_aux=True)(params)
         # The fresh points are also proposals, independent of where the chains are.
-        log_ratio = (some.energy + log_q) - (fresh.energy + log_q_fresh)
+        log_ratio = (some.energy / temperature + log_q) - (fresh.energy / temperature + log_q_fresh)
         is_usable = jnp.isfinite(log_ratio) & jnp.all(jnp.isfinite(fresh.gradient), axis=0)
         uniform = jax.random.uniform(key_accept, log_ratio.shape, log_ratio.dtype)
         is_accepted = is_usable & (jnp.log(uniform) < log_ratio)
