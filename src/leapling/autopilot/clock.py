@@ -13,8 +13,8 @@ class Ledger:
     gradients: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def charge(self, stage: str, gradients: float) -> None:
-        self.gradients[stage] = self.gradients.get(stage, 0) + round(gradients)
+    def charge(self, stage: str, gradients: int) -> None:
+        self.gradients[stage] = self.gradients.get(stage, 0) + gradients
 
     @property
     def total_gradients(self) -> int:
@@ -74,7 +74,7 @@ class Clock:
             self.ledger.seconds[name] = self.ledger.seconds.get(name, 0.0) + time.perf_counter() - began
 
 
-def seconds_of(budget: str | float) -> float:
+def seconds_of(budget: str | float | int) -> float:
     """A budget in words ("90 s", "2 min", "1 h") or in seconds."""
     if isinstance(budget, (int, float)):
         seconds = float(budget)

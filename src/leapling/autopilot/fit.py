@@ -185,7 +185,7 @@ def fit(
     energy: Callable,
     dim: int | None = None,
     *,
-    budget: str | float = "2 min",
+    budget: str | float | int = "2 min",
     seed: int = 0,
     initial_positions: np.ndarray | None = None,
     start_from: Fitted | None = None,

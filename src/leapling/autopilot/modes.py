@@ -91,11 +91,11 @@ def _descend(energy: Callable, x: Array, scale: Array) -> tuple[Array, Array]:
         x, u, g, size = carry
         direction = g * scale[:, None] ** 2
         length = jnp.sqrt(jnp.sum((direction / scale[:, None]) ** 2, axis=0)) + 1e-30
-        y = x - size / jnp.maximum(length, 1.0) * direction
+        y = x - (size / jnp.maximum(length, 1.0))[None] * direction
         u_y, g_y = evaluate(y)
         is_lower = (u_y < u) & jnp.all(jnp.isfinite(g_y), axis=0)
         size = jnp.where(is_lower, jnp.minimum(1.5 * size, 1.0), 0.3 * size)
-        return jnp.where(is_lower, y, x), jnp.where(is_lower, u_y, u), jnp.where(is_lower, g_y, g), size
+        return jnp.where(is_lower[None], y, x), jnp.where(is_lower, u_y, u), jnp.where(is_lower[None], g_y, g), size
 
     u, g = evaluate(x)
     x, u, _, _ = jax.lax.fori_loop(0, DESCENT_STEPS, step, (x, u, g, jnp.full_like(u, 0.1)))

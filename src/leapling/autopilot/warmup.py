@@ -141,7 +141,7 @@ def moves(energy: Callable, kernel: InCoordinates, positions: Array, key: Array,
 
     start = kernel.init(energy, positions)
     state, total = jax.lax.fori_loop(0, num, one, (start, jnp.zeros_like(start.energy)))
-    return state, total / num
+    return state, total / num.astype(total.dtype)
 
 
 @eqx.filter_jit
