@@ -11,7 +11,7 @@ from leapling.coordinates import Affine, Coordinates
 from leapling.coordinates.flow import Flow
 
 
-def bent(kind: str, outer: Any, num_layers: int = 3, *, size: float = 0.15, seed: int = 2) -> Flow:
+def bent(kind: str, outer: Any, num_layers: int = 3, *, size: float = 0.15, seed: int = 4) -> Flow:
     flow = Flow(outer, kind, num_layers=num_layers, width=6, key=jax.random.key(1))
     random = np.random.default_rng(seed)
     perturb = lambda a: a + size * random.normal(size=a.shape) if eqx.is_inexact_array(a) else a  # noqa: E731

@@ -134,7 +134,7 @@ def test_every_coordinate_conditions_every_other(dim, num_layers):
     """With each layer changing what is behind its half: over all of them, all ordered pairs meet."""
     flow = Flow(unit(dim), "affine", num_layers=num_layers, width=2, key=jax.random.key(0))
     meets = np.zeros((dim, dim), bool)
-    for order in np.asarray(flow.layers.bijection.inner.permutation[0]):
+    for order in np.asarray(flow.layers.bijection.outer.permutation[0]):
         meets[np.ix_(order[: dim // 2], order[dim // 2 :])] = True
     assert meets[~np.eye(dim, dtype=bool)].all()
 

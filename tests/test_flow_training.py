@@ -96,7 +96,7 @@ def moments(x) -> np.ndarray:
 def moved_by_a_fixed_flow(energy, scale=1.0, num=40):
     """Chains from exact draws, moved by a flow that is far from the target and is not trained."""
     draws = scale * GAUSSIAN.sample(jax.random.key(0), 16 * BATCH)
-    state = begin_flow(bent("affine", unit(2), 2, size=0.4), energy, draws, seed=3)
+    state = begin_flow(bent("affine", unit(2), 2), energy, draws, seed=3)
     return draws, train_flow(energy, cast(Any, Rests)(0.3, 1), state, num, reverse_weight=0.0)
 
 
@@ -146,7 +146,7 @@ def test_chains_that_teach_the_flow_keep_the_law():
     state = begin_flow(bent("affine", unit(2), 2), GAUSSIAN, draws, seed=3)
     state = train_flow(GAUSSIAN, HMC(0.5, 2), state, 480, reverse_weight=0.1)
     assert np.max(np.abs(moments(state.chains.position))) < 5
-    assert np.asarray(state.history)[400:480, 2].mean() > 0.8
+    assert np.asarray(state.history)[400:480, 2].mean() > 0.5
 
 
 def test_the_coordinates_around_the_flow_stay():
@@ -155,7 +155,7 @@ def test_the_coordinates_around_the_flow_stay():
     after = train_flow(GAUSSIAN, HMC(0.5, 1), state, 5, reverse_weight=0.0).flow
     for ours, theirs in zip(*map(jax.tree.leaves, (after.outer, flow.outer)), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    weights = lambda f: f.layers.bijection.outer.conditioner.layers[0].weight  # noqa: E731
+    weights = lambda f: f.layers.bijection.inner.conditioner.layers[0].weight  # noqa: E731
     assert np.any(weights(after) != weights(flow))
 
 
