@@ -46,7 +46,7 @@ def tuned_hmc(problem: Problem, shape: str | None, gradients: int) -> tuple[Fixe
     return Fixed(name, found.kernel, coordinates, found.num_gradients, settings), found
 
 
-def nuts(problem: Problem, seconds: float, num_blocks: Callable[[float], int]) -> tuple[Score, int, float] | None:
+def nuts(problem: Problem, num_blocks: Callable[[float], int]) -> tuple[Score, int, float] | None:
     """BlackJAX's NUTS, metric and step size adapted by its window adaptation; None where BlackJAX is not installed.
 
     `num_blocks` turns the seconds of one block of draws into how many blocks there are. Returns the score, the
@@ -56,7 +56,12 @@ def nuts(problem: Problem, seconds: float, num_blocks: Callable[[float], int]) -
         import blackjax
     except ImportError:
         return None
+    # BlackJAX mixes ranks and types on purpose.
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        return _nuts(blackjax, problem, num_blocks)
 
+
+def _nuts(blackjax: Any, problem: Problem, num_blocks: Callable[[float], int]) -> tuple[Score, int, float]:
     def log_density(x):
         return -problem.energy(x)
 
@@ -70,15 +75,14 @@ def nuts(problem: Problem, seconds: float, num_blocks: Callable[[float], int]) -
         adaptation = blackjax.window_adaptation(
             blackjax.nuts, log_density, is_mass_matrix_diagonal=False, max_num_doublings=NUTS_DOUBLINGS
         )
-        run: Any = adaptation.run
-        (_, parameters), info = run(key, position, num_steps=NUTS_ADAPTATION)
+        (_, parameters), info = adaptation.run(key, position, num_steps=NUTS_ADAPTATION)
         return parameters["step_size"], parameters["inverse_mass_matrix"], jnp.sum(info.info.num_integration_steps)
 
     step_size, metric, spent = jax.block_until_ready(adapt(key_adapt, start[0]))
 
     @jax.jit
     def block(states, key):
-        step: Any = blackjax.nuts(log_density, step_size, metric, max_num_doublings=NUTS_DOUBLINGS).step
+        step = blackjax.nuts(log_density, step_size, metric, max_num_doublings=NUTS_DOUBLINGS).step
 
         def one(states, key):
             states, info = jax.vmap(step)(jax.random.split(key, NUTS_CHAINS), states)

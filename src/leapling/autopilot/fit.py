@@ -172,7 +172,7 @@ class Fit:
         def num_blocks(seconds: float) -> int:
             return self.clock.decide("NUTS blocks", lambda: max(2, min(20, int(NUTS_SECONDS / 2 / max(seconds, 1e-3)))))
 
-        found = baselines.nuts(problem, NUTS_SECONDS, num_blocks)
+        found = baselines.nuts(problem, num_blocks)
         if found is None:
             return []
         measured, adaptation, _ = found

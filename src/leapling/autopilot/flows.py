@@ -14,7 +14,8 @@ from leapling.coordinates.flow import Flow
 from leapling.kernels.starts import without_force
 from leapling.training.flow import BATCH, begin_flow, train_flow
 
-NUM_LAYERS, WIDTH = 8, 32
+FEW_LAYERS, MANY_LAYERS, WIDTH = 8, 12, 32  # few where every coordinate meets every other in them, up to FEW_DIMS
+FEW_DIMS = 8
 PROBE = 50  # iterations that tell how long one takes
 REVERSE = {"affine": 0.3, "spline": 0.0}  # weight of the reverse divergence, which one mode alone may have
 MAX_SPLINE_DIM, MAX_FLOW_DIM = 32, 128
@@ -27,7 +28,13 @@ class FlowCandidate(Candidate):
         self.problem, self.kind = problem, kind
         self.name = f"flow ({kind}) over {shape}"
         outer: Coordinates = whitened_by(problem.points.T, shape)
-        flow = Flow(outer, kind, num_layers=NUM_LAYERS, width=WIDTH, key=jax.random.key(problem.seed))
+        flow = Flow(
+            outer,
+            kind,
+            num_layers=FEW_LAYERS if problem.dim <= FEW_DIMS else MANY_LAYERS,
+            width=WIDTH,
+            key=jax.random.key(problem.seed),
+        )
         points = problem.points[:, np.arange(-(-problem.points.shape[1] // BATCH) * BATCH) % problem.points.shape[1]]
         self.state = begin_flow(flow, problem.energy, jnp.asarray(points), seed=problem.seed)
         self.kernel = without_force(problem.dim, widths=START_WIDTH, key=jax.random.key(problem.seed))

@@ -85,7 +85,7 @@ def run_one(name: str, seed: int, budget: str) -> Piece:
         )
         measured[method] = score(draws).row(method)
     problem = Problem(Bare(target), exact.T, mover(exact.T, 0.5), seed)
-    found = baselines.nuts(problem, NUTS_SECONDS, lambda block: int(np.clip(NUTS_SECONDS / max(block, 1e-3), 2, 40)))
+    found = baselines.nuts(problem, lambda block: int(np.clip(NUTS_SECONDS / max(block, 1e-3), 2, 40)))
     if found is not None:
         measured["NUTS"] = found[0].row("NUTS")
     value = {
