@@ -14,7 +14,7 @@ from leapling.coordinates.flow import Flow
 from leapling.kernels.starts import without_force
 from leapling.training.flow import BATCH, begin_flow, train_flow
 
-FEW_LAYERS, MANY_LAYERS, WIDTH = 8, 12, 32  # few where every coordinate meets every other in them, up to FEW_DIMS
+FEW_LAYERS, MANY_LAYERS, WIDTH = 8, 12, 32
 FEW_DIMS = 8
 PROBE = 50  # iterations that tell how long one takes
 REVERSE = {"affine": 0.3, "spline": 0.0}  # weight of the reverse divergence, which one mode alone may have
@@ -27,11 +27,13 @@ class FlowCandidate(Candidate):
     def __init__(self, problem: Problem, kind: str, shape: str = "dense"):
         self.problem, self.kind = problem, kind
         self.name = f"flow ({kind}) over {shape}"
+        # Affine layers are cheap, and there have to be enough of them for every coordinate to meet every other.
+        layers = MANY_LAYERS if kind == "affine" and problem.dim > FEW_DIMS else FEW_LAYERS
         outer: Coordinates = whitened_by(problem.points.T, shape)
         flow = Flow(
             outer,
             kind,
-            num_layers=FEW_LAYERS if problem.dim <= FEW_DIMS else MANY_LAYERS,
+            num_layers=layers,
             width=WIDTH,
             key=jax.random.key(problem.seed),
         )

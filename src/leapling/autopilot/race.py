@@ -15,7 +15,8 @@ GOOD_ENOUGH = 0.8  # effective draws per gradient, where 1 is an independent dra
 FIRST_SHARE = 0.3  # of the time that is left, to each recipe in the first round
 LEG = 4000  # iterations at most from one held-out measurement to the next
 LEAST = 250  # iterations that are worth starting
-GAIN = 1.05  # of a leg, below which the next one is the last
+GAIN = 0.05  # of the moves that were refused, fewer in a leg: with less, it is the last
+ACCEPTED = 0.5  # by one kind of flow, for the other kind not to be tried
 ENDING = 0.5  # what follows training takes: of the time that all before it took, on this machine as busy as it is,
 ENDING_SHARE, ENDING_COMPILES = 0.08, 1.5  # and of the budget, and of the time that a flow took to compile
 SPLINE_COST = (2.0, 0.35)  # of a spline, in that of an affine layer: at no dimension, and for each dimension
@@ -65,7 +66,10 @@ class Race:
         if self.num_valleys > 1:
             kinds = kinds[::-1]  # a few affine layers tear no density apart
         for kind in kinds:
-            if not self.is_won and self.clock.decide(f"try {kind}", lambda kind=kind: self._has_time_for(kind)):
+            is_served = any(_acceptance(c) > ACCEPTED for c in self.found if isinstance(c, FlowCandidate))
+            if self.is_won or is_served:
+                break
+            if self.clock.decide(f"try {kind}", lambda kind=kind: self._has_time_for(kind)):
                 self._first_leg(FlowCandidate(self.problem, kind))
         self._go_on()
         for make in self._networks():
@@ -121,22 +125,27 @@ class Race:
         )
 
     def _go_on(self) -> None:
-        """The leader trains for as long as it gains; a leg that lost is taken back."""
-        leader = self.best
-        if not isinstance(leader, FlowCandidate):
+        """The leading flow trains for as long as more of its moves are accepted; a leg that lost is taken back.
+
+        Flows are compared by acceptance, which tells what effective draws tell of independent proposals, with less
+        noise where tails are heavy.
+        """
+        flows = [c for c in self.found if isinstance(c, FlowCandidate)]
+        if not flows:
             return
+        leader = max(flows, key=_acceptance)
 
         def is_worth_it() -> bool:
             return not self.is_won and self.left > 2 * LEAST * self.seconds[leader.kind] + 3
 
         while self.clock.decide("go on", is_worth_it):
             before, state = leader.scored, leader.state
+            refused = 1 - _acceptance(leader)
             self._leg(leader, 1.0)
-            assert before is not None
-            after = leader.scored.per_gradient if leader.scored else 0.0
-            if after < GAIN * before.per_gradient:
-                if after < before.per_gradient:
-                    leader.state, leader.scored = state, before
+            gain = refused - (1 - _acceptance(leader))
+            if gain < 0:
+                leader.state, leader.scored = state, before
+            if gain < GAIN * refused:
                 break
         self.problem = replace(self.problem, points=leader.points())
 
@@ -167,3 +176,7 @@ class Race:
         )
         self.found.append(candidate)
         self._measure(candidate, self.problem, began)
+
+
+def _acceptance(candidate: FlowCandidate) -> float:
+    return candidate.scored.acceptance if candidate.scored else 0.0
