@@ -155,7 +155,7 @@ def test_a_ripple_that_holds_no_mass_is_no_mode_to_miss():
     """Chains that start in a hollow far up, and stay there, are not held against a sampler that is right elsewhere."""
     target = GaussianMixture([[0.0, 0.0], [12.0, 0.0]], [1.0, 0.05], weights=[1 - 1e-5, 1e-5])
     points = np.concatenate([exact_starts(target, 512, seed=0), np.random.default_rng(0).normal([12, 0], 0.2, (64, 2))])
-    problem = Problem(lambda x: target(x), np.float32(points.T), mover(points.T, 0.5), 0)
+    problem = Problem(lambda x: target(x), points.T.astype(np.float32), mover(points.T, 0.5), 0)
     modes, _ = find_modes(problem.energy, problem.points.T)
     seen, _ = watch_modes(problem, independent(target, [0.0, 0.0], [1.0, 1.0]), modes, 300, 5)
     assert seen["num"] == 2
