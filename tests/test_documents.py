@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import arviz as az
+import jax
 import numpy as np
 import pytest
 
@@ -26,9 +27,14 @@ def load(name):
 def test_readme_code_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 1
+    assert len(blocks) == 2
+    fitting: dict = {}
+    with jax.enable_x64(False):
+        exec(compile(blocks[0], "README.md", "exec"), fitting)
+    assert fitting["fitted"].verdict.exactness["passed"]
+    assert fitting["data"].posterior["x"].shape == (64, 1000, 2)
     names: dict = {}
-    exec(compile(blocks[0], "README.md", "exec"), names)
+    exec(compile(blocks[1], "README.md", "exec"), names)
     assert names["report"].passed
     assert "on a stand-in" in str(names["report"])
     assert 0 < names["figures"]["min_ess"] < 1.5

@@ -125,46 +125,44 @@ def _modes(fitted: Any, target: GaussianMixture, seed: int) -> dict[str, Any]:
     }
 
 
-def _work(arguments: tuple[str, int, str, Path, Any]) -> tuple[str, int]:
+def _work(arguments: tuple[str, int, str, Path, Any]) -> str:
     """One stored run, in a process and on a core of its own, so that runs beside it take none of its time."""
     name, seed, budget, folder, cores = arguments
     core = cores.get()
     try:
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {core})
-        label = f"{name}-{seconds_of(budget):g}s-{seed}"
-        settings = {"target": name, "seed": seed, "budget": budget}
+        label, settings = _label(name, seed, budget)
         Pieces(folder).get(label, settings, lambda: run_one(name, seed, budget))
     finally:
         cores.put(core)
-    return name, seed
+    return label
+
+
+def _label(name: str, seed: int, budget: str) -> tuple[str, dict[str, Any]]:
+    """Of a stored run, and the settings that it must have been made with."""
+    return f"{name}-{seconds_of(budget):g}s-{seed}", {"target": name, "seed": seed, "budget": budget}
 
 
 def bench_fit(
     targets: list[str], folder: Path, *, budget: str = "5 min", num_seeds: int = 5, first_seed: int = 0, jobs: int = 2
 ) -> dict[str, Any]:
     """Every target and seed; finished runs are found again. The page, JSON-ready."""
-    folder = make_folder(folder)
-    seeds = range(first_seed, first_seed + num_seeds)
+    pieces = Pieces(make_folder(folder) / "pieces")
+    wanted = [(name, seed) for seed in range(first_seed, first_seed + num_seeds) for name in targets]
+    missing = [run for run in wanted if pieces.find(*_label(*run, budget)) is None]
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager:
         cores = manager.Queue()
         available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(jobs))
         for i in range(jobs):
             cores.put(available[i % len(available)])
-        tasks = [(name, seed, budget, folder / "pieces", cores) for seed in seeds for name in targets]
         with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
-            for future in as_completed([pool.submit(_work, task) for task in tasks]):
-                name, seed = future.result()
-                print(f"{name}, seed {seed}: done", file=sys.stderr, flush=True)
-    pieces = Pieces(folder / "pieces")
-    runs = []
-    for name in targets:
-        for seed in seeds:
-            settings = {"target": name, "seed": seed, "budget": budget}
-            label = f"{name}-{seconds_of(budget):g}s-{seed}"
-            runs.append(pieces.get(label, settings, lambda name=name, seed=seed: run_one(name, seed, budget))[0])
-    result = bench_page(runs, budget, num_seeds)
+            started = [pool.submit(_work, (*run, budget, pieces.folder, cores)) for run in missing]
+            for future in as_completed(started):
+                print(f"{future.result()}: done", file=sys.stderr, flush=True)
+    found = [pieces.find(*_label(*run, budget)) for run in sorted(wanted, key=lambda run: targets.index(run[0]))]
+    result = bench_page([piece[0] for piece in found if piece is not None], budget, num_seeds)
     write_json(folder / "bench-fit.json", result)
     (folder / "bench-fit.md").write_text(page_markdown(result))
     return result
@@ -217,7 +215,8 @@ def bench_page(runs: list[dict[str, Any]], budget: str, num_seeds: int) -> dict[
         f"in the first mode, after {NUM_DRAWS:,} transitions. Each run had one core. NUTS adapted and ran from exact "
         "draws.",
         [("Medians over seeds, min_ess per gradient", COLUMNS, rows), ("Every run", RUNS, tables)],
-        runs=runs,
+        # What the tables are made of; whole verdicts stay in the stored runs.
+        runs=[{key: run[key] for key in ("target", "seed", "seconds", "measured", "modes")} for run in runs],
     )
 
 

@@ -27,13 +27,16 @@ class Pieces:
         self.folder = make_folder(folder)
         self.num_made = self.num_reused = 0
 
+    def find(self, name: str, settings: dict[str, Any]) -> Piece | None:
+        return _load(self.folder / f"{name}.npz", _signed(settings))
+
     def get(self, name: str, settings: dict[str, Any], make: Callable[[], Piece]) -> Piece:
-        settings = json.loads(json.dumps({**settings, "library": version("leapling")}))
         path = self.folder / f"{name}.npz"
-        piece = _load(path, settings)
+        piece = self.find(name, settings)
         if piece is not None:
             self.num_reused += 1
             return piece
+        settings = _signed(settings)
         print(f"  {name} ...", end="", file=sys.stderr, flush=True)
         began = time.perf_counter()
         value, arrays = make()
@@ -47,6 +50,10 @@ class Pieces:
             jax.clear_caches()
         print(f" {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
         return value, arrays
+
+
+def _signed(settings: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps({**settings, "library": version("leapling")}))
 
 
 def _load(path: Path, settings: dict[str, Any]) -> Piece | None:
