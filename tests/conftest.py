@@ -24,3 +24,10 @@ def pytest_addoption(parser):
 def is_long(request) -> bool:
     """Whether a slow check should run at full length."""
     return request.config.getoption("--long")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_programs():
+    """A worker that keeps some thousand compiled programs runs out of memory mappings, and dies."""
+    yield
+    jax.clear_caches()

@@ -41,15 +41,15 @@ def build(mutant: Mutant, kernel: MetropolisKernel, f: Coordinates) -> Any:
 
 IDENTITY = Mutant("nothing changed in coordinates", (), ())
 
-PULLED = "self.function(x) / jnp.asarray(self.temperature, z.dtype) - log_det"
-PULLED_GRADIENT = "(gradient,) = back((x.gradient / temperature, -jnp.ones_like(log_det)))"
-PUSHED_GRADIENT = "(gradient,) = back((z.gradient, -jnp.ones_like(log_det)))"
+PULLED = "self.function(x) - jnp.asarray(self.temperature, z.dtype) * log_det"
+PULLED_GRADIENT = "(gradient,) = back((x.gradient, jnp.broadcast_to(-temperature, log_det.shape)))"
+PUSHED_GRADIENT = "(gradient,) = back((z.gradient, jnp.broadcast_to(-temperature, log_det.shape)))"
 VOLUME = "inner.log_jacobian + volume"
 
 MUTANTS = (
     Mutant(
         "log-determinant left out of the pulled energy",
-        edit("base", PULLED, PULLED.replace(" - log_det", "")),
+        edit("base", PULLED, "self.function(x)"),
         ("cache", "antisymmetry"),
     ),
     Mutant(
@@ -64,27 +64,27 @@ MUTANTS = (
     ),
     Mutant(
         "sign of the log-determinant in the pulled energy",
-        edit("base", PULLED, PULLED.replace("- log_det", "+ log_det")),
+        edit("base", PULLED, PULLED.replace("- jnp", "+ jnp")),
         ("cache",),
     ),
     Mutant(
         "the volume is tempered too",
-        edit("base", PULLED, "(self.function(x) - log_det) / jnp.asarray(self.temperature, z.dtype)"),
-        ("cache", "temperature"),
-    ),
-    Mutant(
-        "the energy is not tempered",
         edit("base", PULLED, "self.function(x) - log_det"),
         ("cache", "temperature"),
     ),
     Mutant(
+        "the energy is not tempered",
+        edit("base", PULLED, "jnp.asarray(self.temperature, z.dtype) * (self.function(x) - log_det)"),
+        ("cache", "temperature"),
+    ),
+    Mutant(
         "gradient not pulled",
-        edit("base", PULLED_GRADIENT, "gradient = x.gradient / temperature"),
+        edit("base", PULLED_GRADIENT, "gradient = x.gradient"),
         ("round trip",),
     ),
     Mutant(
         "gradient of the volume not pulled",
-        edit("base", PULLED_GRADIENT, PULLED_GRADIENT.replace("-jnp.ones", "jnp.zeros")),
+        edit("base", PULLED_GRADIENT, PULLED_GRADIENT.replace("-temperature", "0 * temperature")),
         ("round trip",),
     ),
     Mutant(
@@ -94,7 +94,7 @@ MUTANTS = (
     ),
     Mutant(
         "gradient of the volume not pushed",
-        edit("base", PUSHED_GRADIENT, PUSHED_GRADIENT.replace("-jnp.ones", "jnp.zeros")),
+        edit("base", PUSHED_GRADIENT, PUSHED_GRADIENT.replace("-temperature", "0 * temperature")),
         ("cache",),
     ),
 )

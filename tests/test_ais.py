@@ -138,7 +138,7 @@ MISTAKES = {
         ),
     ),
     "energy of the place before the move": mutants.edit("ais", "info.is_accepted, unmix(", "~info.is_accepted, unmix("),
-    "base not normalised": mutants.edit("ais", "/ 2 + constant", "/ 2 + 0 * constant"),
+    "base not normalised": mutants.edit("ais", "axis=0) / 2 - log_det +", "axis=0) / 2 +"),
 }
 
 

@@ -77,8 +77,8 @@ def pulled_and_pushed(f, z, temperature):
     x = evaluate(quartic, f.forward(z))
     pulled, log_det = pull(f, x, temperature)
     pushed, log_det_again = push(f, pulled, temperature)
-    # The equation itself: U(f(z)) / T - log|det df/dz|, the volume not divided by T.
-    of_z = lambda z: quartic(f.forward(z)) / temperature - f.forward_and_log_det(z)[1]  # noqa: E731
+    # The equation itself: what is divided by T later is U(f(z)) - T log|det df/dz|, the volume then not.
+    of_z = lambda z: quartic(f.forward(z)) - temperature * f.forward_and_log_det(z)[1]  # noqa: E731
     called = jax.vmap(Pulled(quartic, f, temperature), -1)(z)
     return x, pulled, pushed, (log_det, log_det_again), called, jax.vmap(jax.value_and_grad(of_z), -1, (0, -1))(z)
 

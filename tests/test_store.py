@@ -141,7 +141,9 @@ def test_flows_are_imported_by_those_who_use_them():
         "leapling.save_run(folder, leapling.InCoordinates(leapling.HMC(), leapling.Affine([0.0], [1.0])))\n"
         "leapling.load_run(folder)\n"
         "print([name for name in ('flowjax', 'numpyro') if name in sys.modules])\n"
-        "import leapling.coordinates.flow\n"
+        "from leapling.coordinates.flow import Flow\n"
+        "import jax\n"
+        "Flow(leapling.Affine([0.0, 0.0], [1.0, 1.0]), num_layers=1, key=jax.random.key(0))\n"
         "print('flowjax' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

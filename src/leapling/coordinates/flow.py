@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
-import flowjax.bijections as bijections
 import jax
 import jax.numpy as jnp
 import numpy as np
-import paramax
 from jaxtyping import Array, Float
 
 from leapling.coordinates.base import Coordinates
@@ -37,6 +35,8 @@ class Flow(Coordinates):
             raise ValueError(f"there is no flow of kind {kind!r}; choose from {', '.join(KINDS)}")
         if outer.dim < 2:
             raise ValueError("a coupling flow needs at least 2 coordinates, got 1; use affine coordinates")
+        import flowjax.bijections as bijections  # half a second, for those alone who use a flow
+
         self.outer, self.kind, self.width = outer, kind, width
         transformer = Transformer(kind)
 
@@ -87,6 +87,8 @@ class Flow(Coordinates):
     def _through(self, direction: str, y: Array) -> tuple[Array, Array]:
         layers = cast(self.layers, y.dtype)
 
+        import paramax
+
         def one(point):
             # FlowJAX mixes ranks and precisions on purpose; what comes out is in ours again.
             with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
@@ -114,6 +116,8 @@ class Transformer:
     kind: str
 
     def initial(self) -> Any:
+        import flowjax.bijections as bijections
+
         if self.kind == "affine":
             return _exponential_scale()
         spline = bijections.RationalQuadraticSpline(knots=KNOTS, interval=REACH)
@@ -121,6 +125,8 @@ class Transformer:
 
     def __call__(self, numbers: Float[Array, " numbers"]) -> Any:
         """`initial` at zero."""
+        import paramax
+
         arrays, static = eqx.partition(self.initial(), eqx.is_inexact_array)
         leaves, structure = jax.tree.flatten(arrays)
         ends = np.cumsum([leaf.size for leaf in leaves])
@@ -138,6 +144,9 @@ def _is_integer(leaf: Any) -> bool:
 
 def _exponential_scale() -> Any:
     """y = y exp(s) + b: with s linear in the other coordinates as it is while it is small, it is exactly a funnel."""
+    import flowjax.bijections as bijections
+    import paramax
+
     affine = bijections.Affine()
     scale = paramax.Parameterize(lambda s: jnp.exp(LARGEST_LOG_SCALE * jnp.tanh(s / LARGEST_LOG_SCALE)), jnp.zeros(()))
     return eqx.tree_at(lambda a: a.scale, affine, scale, is_leaf=lambda a: isinstance(a, paramax.AbstractUnwrappable))

@@ -12,6 +12,7 @@ FAR_OUT = 0.001  # of the draws, at each end of each coordinate, or two of them 
 MARGIN = 1.05  # around the edge of the spectrum of noise
 LEAST = 1e-12  # of a variance, in units of that of a coordinate
 ENOUGH, SHRINKAGE = 10, 0.1  # draws for each coordinate, and how far correlations are drawn in where there are fewer
+NUGGET = 1e-9
 SHAPES = ("diagonal", "dense")
 
 
@@ -46,6 +47,8 @@ def whitened_by(draws: Float[np.ndarray, "draw dim"], shape: str) -> Affine | Lo
     correlation = white.T @ white / num
     if num < ENOUGH * dim:  # so many entries from so few draws may be singular; from enough, no correlation is given up
         correlation = (1 - SHRINKAGE) * correlation + SHRINKAGE * np.eye(dim)
+    correlation *= 1 - NUGGET  # some coordinates may repeat others
+    correlation[np.diag_indices(dim)] = 1  # it is 0 for what never moved
     return Affine(mean, scale[:, None] * np.linalg.cholesky(correlation))
 
 
