@@ -18,8 +18,6 @@ LIMIT = 4.5  # combined standard errors, for each of some forty means and mean s
     "name",
     [
         "arK-arK",
-        "eight_schools-eight_schools_noncentered",
-        "garch-garch11",
         "kidiq-kidscore_interaction",
         "low_dim_gauss_mix-low_dim_gauss_mix",
     ],
